@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every check and job of the repository, as nox sessions.
+
+`python3 noxfile.py SESSION` needs nothing installed: it builds `.venv/` first and runs the session there.
+`python3 noxfile.py check` runs everything that has to pass. With nox at hand, `nox -s SESSION` does the same in the
+environment that nox itself lives in.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+if __name__ == "__main__":
+    from tooling import bootstrap
+
+    raise SystemExit(bootstrap.main(sys.argv[1:]))
+
+import nox  # noqa: E402 - a fresh machine has no nox until the lines above have run
+
+from tooling import bootstrap, tree  # noqa: E402
+
+PYTHONS = ["3.11", "3.12", "3.13"]
+HERE = "{}.{}".format(*sys.version_info[:2])
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Several test processes share the cores: each keeps to one of them."""
+
+nox.options.default_venv_backend = "none"
+nox.options.sessions = ["lint", "types", f"tests-{HERE}"]
+nox.options.error_on_missing_interpreters = False
+
+
+def python(session: nox.Session, *words: str, env: dict[str, str] | None = None) -> None:
+    """Run Python in the environment of the checkout.
+
+    Args:
+        session: The running session.
+        *words: Arguments of the interpreter.
+        env: Environment variables to add.
+    """
+    session.run(sys.executable, *words, external=True, env=env)
+
+
+def interpreter(version: str) -> str | None:
+    """Find a Python release that starts.
+
+    Args:
+        version: Such as `3.12`.
+
+    Returns:
+        Its path, or None where this machine has none (a version manager's stand-in that refuses counts as none).
+    """
+    found = shutil.which(f"python{version}")
+    if found is None or subprocess.run([found, "--version"], capture_output=True, check=False).returncode != 0:
+        return None
+    return found
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style, formatting, docstrings, import contracts and declared dependencies."""
+    python(session, "-m", "ruff", "check", ".")
+    python(session, "-m", "ruff", "format", "--check", ".")
+    sources = [str(folder.relative_to(ROOT)) for folder in tree.source_folders()]
+    python(session, "-m", "interrogate", "--config", "pyproject.toml", "--quiet", "tests/tooling", *sources)
+    python(session, "-m", "tooling.contracts", env={"PYTHONPATH": "tests"})
+    python(session, "-m", "tooling.dependencies", env={"PYTHONPATH": "tests"})
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check every distribution and the tooling with mypy in strict mode."""
+    folders = [str(folder.relative_to(ROOT)) for folder in tree.source_folders()]
+    targets = session.posargs or [*folders, "tests/tooling", "noxfile.py"]
+    python(session, "-m", "mypy", *targets, env={"MYPYPATH": os.pathsep.join([*folders, "tests"])})
+
+
+def tests(session: nox.Session, version: str) -> None:
+    """Run the test suite, on the Python of `.venv/` or, in an environment of its own, on another release."""
+    chosen = sys.executable
+    if version != HERE:
+        base = interpreter(version)
+        if base is None:
+            session.skip(f"no Python {version} on this machine")
+        chosen = str(bootstrap.prepare(ROOT / ".nox" / f"python-{version}", base))
+    arguments = session.posargs or ["-n", "2", "--dist", "loadgroup"]
+    session.run(chosen, "-m", "pytest", *arguments, external=True, env=ONE_THREAD)
+
+
+for release in PYTHONS:
+    nox.session(name=f"tests-{release}")(functools.update_wrapper(functools.partial(tests, version=release), tests))
+
+
+@nox.session
+def isolated(session: nox.Session) -> None:
+    """Test each named distribution (all without a name) beside nothing but what it declares."""
+    python(session, "-m", "tooling.isolation", *session.posargs, env={"PYTHONPATH": "tests", **ONE_THREAD})
+
+
+@nox.session
+def lean(session: nox.Session) -> None:
+    """Record, teleoperate and talk to motors in an environment without torch."""
+    python(session, "-m", "pytest", "tests/e2e", "-k", "lean", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def e2e(session: nox.Session) -> None:
+    """Build the wheels, install them into a fresh environment and go from `plugins list` to a rollout."""
+    python(session, "-m", "pytest", "tests/e2e", *session.posargs, env=ONE_THREAD)
+
+
+@nox.session
+def interop(session: nox.Session) -> None:
+    """Compare with an installed LeRobot; ULNA_LEROBOT_PYTHON names its interpreter."""
+    if "ULNA_LEROBOT_PYTHON" not in os.environ:
+        session.error("set ULNA_LEROBOT_PYTHON to the Python of an environment that has lerobot installed")
+    python(session, "-m", "pytest", "-m", "interop", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure start-up time and memory of the commands, beside LeRobot's where ULNA_LEROBOT_PYTHON names it."""
+    python(session, "tests/bench/startup.py", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site; every warning is an error."""
+    verb = session.posargs or ["build", "--strict", "--site-dir", str(ROOT / "build" / "site")]
+    python(session, "-m", "mkdocs", verb[0], "--config-file", "docs/config/mkdocs.yml", *verb[1:])
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build wheel and source archive of the named distributions (all without a name) into dist/."""
+    python(session, "-m", "tooling.wheels", *session.posargs, env={"PYTHONPATH": "tests"})
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Run `ulna demo`: simulate, record, train, roll out."""
+    command = str(Path(sys.executable).with_name("ulna"))
+    # The command saves its work on Ctrl-C; nox must not cut that short.
+    session.run(command, "demo", *session.posargs, external=True, interrupt_timeout=None, terminate_timeout=None)
