@@ -130,6 +130,19 @@ def installed(python: Path) -> dict[str, str]:
     return {tree.normalize(name): version for name, version in json.loads(answer.stdout).items()}
 
 
+def pip_install(python: Path) -> list[str]:
+    """Return the head of a pip command: with its progress on a terminal, errors only in a log.
+
+    Args:
+        python: Interpreter of the environment.
+
+    Returns:
+        Words to put before the requirements.
+    """
+    quiet = [] if sys.stderr.isatty() else ["-qq"]
+    return [str(python), "-m", "pip", "install", "--disable-pip-version-check", *quiet]
+
+
 def install_torch(python: Path, version: str) -> None:
     """Install torch and torchvision with pip, unless the environment has both.
 
@@ -140,7 +153,7 @@ def install_torch(python: Path, version: str) -> None:
     if set(installed(python)) >= TORCH_NAMES:
         return
     wanted = TORCH_PINNED if version == "3.11" else TORCH_RANGE
-    run(python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", *wanted)
+    run(*pip_install(python), *wanted)
 
 
 def install(python: Path, version: str) -> None:
@@ -152,7 +165,7 @@ def install(python: Path, version: str) -> None:
     """
     install_torch(python, version)
     if "uv" not in installed(python):
-        run(python, "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "uv")
+        run(*pip_install(python), "uv")
     uv = (python, "-m", "uv", "pip")
     with tempfile.TemporaryDirectory() as scratch:
         pins = Path(scratch, "torch.txt")
