@@ -233,11 +233,9 @@ class Registry:
             problem = f"it gives {found!r}, expected a class that derives from PluginConfig"
         elif found.plugin_kind != kind:
             own = found.plugin_kind or "no kind"
-            problem = (
-                f"{found.__name__} is a configuration of {own}, expected {kind}: derive it from {KINDS[kind].base}"
-            )
+            problem = f"{found.__name__} is a configuration of {own}, not of {kind}: derive it from {KINDS[kind].base}"
         else:
-            return cast("type[PluginConfig]", found)
+            return cast(Any, found)  # type: ignore[no-any-return]
         error = load_error(_origin(record), record.value, TypeError(problem))
         raise PluginLoadError(error.message, kind=kind, type=type, distribution=record.distribution, hint=error.hint)
 

@@ -123,15 +123,12 @@ def _judge_one(entry: FoundEntryPoint, settings: Settings) -> PluginRecord:
         manifest=said,
         location=entry.location,
     )
-    for status, check in (
-        ("invalid", lambda: _invalid(record, entry, manifest)),
-        ("disabled", lambda: _disabled(record, settings)),
-        ("incompatible", lambda: _incompatible(record, entry)),
-    ):
-        verdict = check()
-        if verdict is not None:
-            return replace(record, status=status, reason=verdict[0], remedy=verdict[1])
-    return record
+    status, verdict = "invalid", _invalid(record, entry, manifest)
+    if verdict is None:
+        status, verdict = "disabled", _disabled(record, settings)
+    if verdict is None:
+        status, verdict = "incompatible", _incompatible(record, entry)
+    return record if verdict is None else replace(record, status=status, reason=verdict[0], remedy=verdict[1])
 
 
 def _invalid(record: PluginRecord, entry: FoundEntryPoint, manifest: Manifest | None) -> tuple[str, str] | None:

@@ -129,9 +129,7 @@ def _remedy(origin: Origin, path: str, error: BaseException) -> str:
     own = path.partition(":")[0].split(".")[0]
     if missing and missing.split(".")[0] != own:
         target = origin.distribution or missing
-        return (
-            f"{missing!r} is not installed. Install what is needed: {sys.executable} -m pip install --upgrade {target}"
-        )
+        return f"{missing!r} is not installed. Install what it needs: {sys.executable} -m pip install -U {target}"
     if origin.distribution:
         return (
             f"See more with: ulna plugins verify {origin.distribution}; "

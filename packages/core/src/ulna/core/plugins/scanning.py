@@ -23,7 +23,8 @@ def scan(path: list[str] | None = None) -> list[FoundEntryPoint]:
         path: Folders to search; None means `sys.path`.
     """
     where = {} if path is None else {"path": path}
-    names = {normalize(head["name"]): head["name"] for _, head in _carriers(importlib_metadata.distributions(**where))}
+    heads = _carriers(importlib_metadata.Distribution.discover(**where))
+    names = {normalize(head["name"]): head["name"] for head in heads}
     found: list[FoundEntryPoint] = []
     for name in names.values():
         for distribution in importlib_metadata.Distribution.discover(name=name, **where):
@@ -57,14 +58,13 @@ def installed_version(name: str) -> str | None:
     return None
 
 
-def _carriers(
-    distributions: Iterable[importlib_metadata.Distribution],
-) -> Iterator[tuple[importlib_metadata.Distribution, dict[str, str]]]:
+def _carriers(distributions: Iterable[importlib_metadata.Distribution]) -> Iterator[dict[str, str]]:
+    """Yield the heads of distributions that declare entry points of ours."""
     for distribution in distributions:
         if f"[{GROUP_PREFIX}" in (_read(distribution, "entry_points.txt") or ""):
             head = _head(distribution)
             if head is not None:
-                yield distribution, head
+                yield head
 
 
 def _read(distribution: importlib_metadata.Distribution, name: str) -> str | None:
