@@ -93,7 +93,7 @@ def calls(path: Path) -> list[tuple[str, ast.Call]]:
 
 @every_distribution
 def test_only_commands_talk_to_the_user(distribution: tree.Distribution) -> None:
-    """`print`, `input` and `sys.argv` are for command modules; what lies below logs, yields prompts, takes arguments."""
+    """`print`, `input` and `sys.argv` are for command modules; the rest logs, yields prompts, takes arguments."""
     for path in distribution.modules:
         if files.is_command_module(path):
             continue
