@@ -7,6 +7,7 @@ import json
 import subprocess
 
 import pytest
+from packaging.requirements import Requirement
 
 from tooling import files, tree
 
@@ -158,3 +159,24 @@ def test_checkout_is_readable_by_git() -> None:
     )
     assert answer.stdout.strip() == "true"
     assert len(files.tracked()) > 20
+
+
+def test_extras_of_the_meta_distribution_lead_somewhere() -> None:
+    """Each extra of `ulna` names distributions of this tree and extras that they have; `all` reaches every plugin."""
+    known = tree.by_name()
+    reached: set[str] = set()
+    waiting = [Requirement("ulna[all]")]
+    while waiting:
+        requirement = waiting.pop()
+        distribution = known[tree.normalize(requirement.name)]
+        unknown = requirement.extras - set(distribution.extras)
+        assert not unknown, f"{distribution.name} has no extra {sorted(unknown)}"
+        reached.add(distribution.name)
+        texts = [text for extra in requirement.extras for text in distribution.extras[extra]]
+        if distribution.name == tree.META:
+            waiting += [Requirement(text) for text in texts]
+    plugins = {item.name for item in tree.distributions() if item.is_plugin}
+    assert plugins <= reached, f"add to the extra `all` of packages/ulna: {sorted(plugins - reached)}"
+    for texts in known[tree.META].extras.values():
+        missing = [text for text in texts if tree.requirement_name(text) not in known]
+        assert not missing, f"packages/ulna: no such distribution: {missing}"

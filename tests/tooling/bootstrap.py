@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -71,7 +70,8 @@ def run(*command: str | Path) -> None:
     if code != 0:
         raise SetupError(
             f"setting up the environment failed: {' '.join(words)!r} exited with {code}, 0 was expected. "
-            "Read its message above; if the environment itself is damaged, delete .venv and run this command again."
+            "Read its message above. On Debian and Ubuntu the package python3-venv may be missing; "
+            "if the environment itself is damaged, delete .venv and run this command again."
         )
 
 
@@ -198,10 +198,7 @@ def prepare(folder: Path, base: str = sys.executable) -> Path:
     python = environment_python(folder)
     if not python.exists():
         print(f"creating {folder.relative_to(tree.ROOT)}", file=sys.stderr)
-        if base == sys.executable:
-            venv.create(folder, with_pip=True)
-        else:
-            run(base, "-m", "venv", folder)
+        run(base, "-m", "venv", folder)
     version = release(python)
     stamp = folder / STAMP
     state = fingerprint(version)
