@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ulna.core.errors import CheckpointError, MissingDependencyError
 
-__all__ = ["HubMixin", "local_folder", "push_folder"]
+__all__ = ["HubMixin", "Saveable", "local_folder", "push_folder"]
 
 _REPO_ID = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
 
@@ -75,8 +75,8 @@ def push_folder(folder: Path, repo_id: str, *, repo_type: str = "model", private
     return str(api.upload_folder(repo_id=repo_id, folder_path=str(folder), repo_type=repo_type, **options))
 
 
-class HubMixin:
-    """Save to a folder, load from a folder or the Hub, push to the Hub."""
+class Saveable:
+    """Save to a folder, load from a folder or the Hub."""
 
     def _save_pretrained(self, folder: Path) -> None:
         """Write everything needed to load this object again."""
@@ -96,6 +96,15 @@ class HubMixin:
         self._save_pretrained(folder)
         return folder
 
+    @classmethod
+    def from_pretrained(cls, source: Path | str, **options: Any) -> Self:
+        """Load what `save_pretrained` wrote."""
+        raise NotImplementedError
+
+
+class HubMixin(Saveable):
+    """Save to a folder, load from a folder or the Hub, push to the Hub."""
+
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, **options: Any) -> str:
         """Write this object to a temporary folder and upload it.
 
@@ -111,8 +120,3 @@ class HubMixin:
 
         with tempfile.TemporaryDirectory() as name:
             return push_folder(self.save_pretrained(name), repo_id, private=private, **options)
-
-    @classmethod
-    def from_pretrained(cls, source: Path | str, **options: Any) -> Self:
-        """Load what `save_pretrained` wrote."""
-        raise NotImplementedError

@@ -17,7 +17,7 @@ from ulna.core.constants import ACTION, CONFIG_NAME, OBS_STATE
 from ulna.core.errors import CheckpointError
 from ulna.core.features import FeatureType, NormalizationMode, PolicyFeature
 from ulna.core.files import write_text
-from ulna.core.hub import HubMixin, local_folder
+from ulna.core.hub import Saveable, local_folder
 
 if TYPE_CHECKING:
     from ulna.core.optim import LRSchedulerConfig, OptimizerConfig
@@ -53,7 +53,7 @@ def read_config_file(source: Path | str, *, revision: str | None = None) -> dict
     return data
 
 
-class PreTrainedConfig(PluginConfig, HubMixin):
+class PreTrainedConfig(PluginConfig, Saveable):
     """Base of every policy's settings.
 
     Attributes:
