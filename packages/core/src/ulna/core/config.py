@@ -13,6 +13,8 @@ from ulna.core.errors import ConfigError, ConfigProblem, PluginNotFoundError, ne
 
 __all__ = ["Config", "PluginConfig", "problems_from"]
 
+_BOOLEANS = "needs a boolean: true, yes, on, 1, t, y or false, no, off, 0, f, n, in any case"
+
 
 class _RaisesConfigError(ModelMetaclass):
     """Makes `SomeConfig(...)` report its problems as one `ConfigError`."""
@@ -167,6 +169,8 @@ def _problem(item: Any, path: str, cls: type[BaseModel], origins: Mapping[str, s
         )
     if item["type"] == "missing":
         return ConfigProblem(path, None, "is required and was not given", None, origins.get(path))
+    if item["type"] in ("bool_parsing", "bool_type"):
+        return ConfigProblem(path, item["input"], _BOOLEANS, None, origins.get(path))
     text = item["msg"].removeprefix("Value error, ")
     return ConfigProblem(path, item["input"], text[:1].lower() + text[1:], None, origins.get(path))
 
