@@ -214,6 +214,12 @@ class Camera(ABC):
         self._consumed = frame.number
         return frame.image
 
+    @property
+    def frame_age_ms(self) -> float:
+        """Age of the newest frame in milliseconds, infinite before the first; works in every state."""
+        frame = self._latest()
+        return float("inf") if frame is None else (self._now() - frame.captured_at_s) * 1e3
+
     def latest_frame(self, max_age_ms: float = 500) -> Frame:
         """Return the newest frame without waiting.
 

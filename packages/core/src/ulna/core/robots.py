@@ -48,6 +48,8 @@ class Robot(Device):
 
     config_class: ClassVar[type[RobotConfig]]
     partial_actions: ClassVar[bool] = False
+    max_frame_age_ms: float = 500.0
+    """Oldest picture that `get_observation` accepts; implementers pass it to `Camera.read_latest`, control loops may raise it."""
     _calibration_kind: ClassVar[str] = "robots"
 
     @property
