@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measure how long the commands take to start and how much memory they need, beside LeRobot's where it is installed.
 
-Prints a table, then one JSON object a line. LeRobot is measured when ULNA_LEROBOT_PYTHON names the interpreter of an environment that has it.
+Prints a table, then one JSON object a line. LeRobot is measured when ULNA_LEROBOT_PYTHON names the interpreter of an
+environment that has it.
 """
 
 from __future__ import annotations
@@ -42,14 +43,9 @@ def lerobot_cases(python: str) -> Iterator[Case]:
     """Yield the same uses of LeRobot, as far as it has them."""
     folder = Path(python).parent
     yield "lerobot", "import lerobot", [python, "-c", "import lerobot"], {}
-    yield (
-        "lerobot",
-        "lerobot-train --policy.type=act --help",
-        [str(folder / "lerobot-train"), "--policy.type=act", "--help"],
-        {},
-    )
-    for name in ("lerobot-record", "lerobot-teleoperate", "lerobot-find-cameras"):
-        yield "lerobot", f"{name} --help", [str(folder / name), "--help"], {}
+    for name in ("lerobot-train", "lerobot-record", "lerobot-teleoperate", "lerobot-find-cameras"):
+        options = ["--policy.type=act", "--help"] if name == "lerobot-train" else ["--help"]
+        yield "lerobot", " ".join([name, *options]), [str(folder / name), *options], {}
 
 
 def main() -> int:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What start-up may load. Modules are counted, not milliseconds: the same answer on every machine, and the reason for the time."""
+"""What start-up may load. Modules are counted, not milliseconds: the answer is the same on every machine."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def test_import_of_core() -> None:
 
 def test_every_name_of_core_resolves() -> None:
     """Laziness hides no missing name: each entry of `__all__` can be had, and `dir` shows it."""
-    code = "import ulna.core as core\nfor name in core.__all__:\n    getattr(core, name)\nassert set(core.__all__) <= set(dir(core))"
-    processes.modules_loaded_by(code)
+    every = "import ulna.core as core\nfor name in core.__all__:\n    getattr(core, name)\n"
+    processes.modules_loaded_by(f"{every}assert set(core.__all__) <= set(dir(core))")
 
 
 @pytest.mark.parametrize(
-    "words", [("--help",), ("--version",), ("plugins", "list"), ("plugins", "--help")], ids=" ".join
+    "words", [("--help",), ("--version",), ("plugins", "list"), ("plugins", "list", "--json"), ("info",)], ids=" ".join
 )
 def test_light_commands(words: tuple[str, ...]) -> None:
     """Asking what there is loads neither torch nor a driver, and no plugin."""
@@ -68,13 +68,13 @@ def test_help_loads_no_torch(words: tuple[str, ...]) -> None:
     assert heavy(processes.modules_loaded_by_command(*words), HEAVY | WITH_HARDWARE) == set()
 
 
-@pytest.mark.parametrize("name, module", entry_points(True), ids=lambda value: value)
+@pytest.mark.parametrize(("name", "module"), entry_points(True), ids=lambda value: value)
 def test_configuration_is_light(name: str, module: str) -> None:
     """The module that an entry point names holds the configuration and imports no torch, vision library or driver."""
     assert heavy(processes.modules_loaded_by(f"import {module}"), HEAVY | WITH_HARDWARE) == set(), name
 
 
-@pytest.mark.parametrize("name, module", entry_points(False), ids=lambda value: value)
+@pytest.mark.parametrize(("name", "module"), entry_points(False), ids=lambda value: value)
 def test_command_module_is_light(name: str, module: str) -> None:
     """A command is imported to show its help, so its module leaves the heavy work to the moment of use."""
     assert heavy(processes.modules_loaded_by(f"import {module}"), HEAVY | WITH_HARDWARE) == set(), name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A folder that looks like site-packages with many installed plugins, to see whether discovery stays quick and imports nothing."""
+"""A folder that looks like site-packages with many plugins, to see that discovery stays quick and imports nothing."""
 
 from __future__ import annotations
 

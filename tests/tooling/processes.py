@@ -85,13 +85,16 @@ def measure(command: Sequence[str | Path], env: Mapping[str, str] | None = None)
         env: Its environment; this process's own by default.
 
     Returns:
-        Time, memory and exit status.
+        Time, memory and exit status (127 for a program that is not there, as in a shell).
     """
     words = [str(word) for word in command]
     start = time.perf_counter()
-    with open(os.devnull, "rb+") as null:
+    null = subprocess.DEVNULL
+    try:
         child = subprocess.Popen(words, stdin=null, stdout=null, stderr=null, env=env)
-        _, status, usage = os.wait4(child.pid, 0)
+    except FileNotFoundError:
+        return Run(0.0, 0.0, 127)
+    _, status, usage = os.wait4(child.pid, 0)
     wall = time.perf_counter() - start
     child.returncode = os.waitstatus_to_exitcode(status)
     scale = 1e6 if sys.platform == "darwin" else 1e3
