@@ -178,6 +178,8 @@ def _default_text(default: Any) -> str:
         return str(default.value)
     if isinstance(default, bool):
         return str(default).lower()
+    if isinstance(default, (list, tuple)):
+        return f"[{', '.join(_default_text(item) for item in default)}]"
     return str(default) if default != "" else '""'
 
 
