@@ -33,7 +33,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Several test processes share the cores: each keeps to one of them."""
 
 nox.options.default_venv_backend = "none"
-nox.options.sessions = ["lint", "types", f"tests-{HERE}"]
+nox.options.sessions = ["lint", "types", "docs", f"tests-{HERE}"]
 nox.options.error_on_missing_interpreters = False
 
 

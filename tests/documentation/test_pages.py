@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documentation agrees with the tree: generated pages are current, named commands exist, examples run."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from tooling import files, pages, tree
+
+BUILT_IN = {"plugins", "info"}
+"""Commands of ulna-cli itself; all others are entry points."""
+
+prose = [path for path in files.tracked() if path.suffix == ".md" and not files.is_golden(path)]
+with_examples = [path for path in files.shipped() if ">>> " in path.read_text(encoding="utf-8")]
+
+
+def test_catalog_is_current() -> None:
+    """docs/catalog.md is what the manifests say."""
+    assert pages.CATALOG.read_text(encoding="utf-8") == pages.catalog(), "run: PYTHONPATH=tests python -m tooling.pages"
+
+
+def test_decision_records_are_numbered() -> None:
+    """The records count up from 1 without a gap, and their titles carry the number."""
+    records = sorted((tree.ROOT / "docs" / "decisions").glob("*.md"))
+    for number, record in enumerate(records, 1):
+        assert record.name.startswith(f"{number:04d}-")
+        assert record.read_text(encoding="utf-8").startswith(f"# {number}. ")
+
+
+@pytest.mark.parametrize("page", prose, ids=files.name_of)
+def test_named_commands_exist(page: Path) -> None:
+    """Each `ulna COMMAND` in a page is built in or announced by a distribution of this tree."""
+    known = set(BUILT_IN)
+    for item in tree.distributions():
+        known |= set(item.project.get("entry-points", {}).get("ulna.commands", {}))
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(?:bash|console|sh)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    places = [*blocks, *re.findall(r"`(ulna [a-z-]+[^`]*)`", text)]
+    named = {word for place in places for word in re.findall(r"^\s*(?:\$ )?ulna ([a-z][a-z-]*)", place, re.MULTILINE)}
+    assert named <= known, f"no such command: {sorted(named - known)}"
+
+
+@pytest.mark.parametrize("page", prose, ids=files.name_of)
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    """A relative link in a Markdown file names a file of the tree, or a page that the site generates."""
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    generated = {tree.ROOT / "docs" / path for path in pages.generated()}
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        if not re.match(r"[a-z]+:", target):
+            path = Path(page.parent, target).resolve()
+            assert path.exists() or path in generated, f"{target} does not exist"
+
+
+@pytest.mark.parametrize("path", with_examples, ids=files.name_of)
+def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Examples in docstrings give what they show."""
+    monkeypatch.chdir(tmp_path)
+    source = next(folder for folder in tree.source_folders() if path.is_relative_to(folder))
+    words = path.relative_to(source).with_suffix("").parts
+    module = importlib.import_module(".".join(words[:-1] if words[-1] == "__init__" else words))
+    result = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert result.attempted > 0
+    assert result.failed == 0
