@@ -1,2 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Robots without hardware: simulated servo buses, a simulated SO-101 arm, a table scene with cameras."""
+"""Robots without hardware: simulated servo buses, a simulated SO-101 arm, a table scene with cameras.
+
+Names resolve on first use, so importing the package loads neither NumPy nor OpenCV.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .__about__ import __version__
+    from .arm import Hand, SimArm
+    from .bus import SimFeetechBus, WireRecord
+    from .clock import VirtualClock
+    from .expert import ScriptedExpert
+    from .faults import BusCounters, FaultPlan
+    from .feetech import SimFeetechServo
+    from .scene import Scene, SceneState
+    from .sharing import WorldReader
+    from .simulation import Simulation
+
+__all__ = [
+    "BusCounters",
+    "FaultPlan",
+    "Hand",
+    "Scene",
+    "SceneState",
+    "ScriptedExpert",
+    "SimArm",
+    "SimFeetechBus",
+    "SimFeetechServo",
+    "Simulation",
+    "VirtualClock",
+    "WireRecord",
+    "WorldReader",
+    "__version__",
+]
+
+_WHERE = {
+    "BusCounters": "faults",
+    "FaultPlan": "faults",
+    "Hand": "arm",
+    "Scene": "scene",
+    "SceneState": "scene",
+    "ScriptedExpert": "expert",
+    "SimArm": "arm",
+    "SimFeetechBus": "bus",
+    "SimFeetechServo": "feetech",
+    "Simulation": "simulation",
+    "VirtualClock": "clock",
+    "WireRecord": "bus",
+    "WorldReader": "sharing",
+    "__version__": "__about__",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _WHERE.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
