@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conformance suites, fakes with fault injection, and what tests of plugins need. Names resolve on use; torch is never imported by this module."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ulna.testing.__about__ import __version__
+
+if TYPE_CHECKING:
+    from ulna.testing.checks import Check, ContractViolation, NotExercised, Suite, check, expect, refused
+    from ulna.testing.isolation import (
+        HEAVY_MODULES,
+        assert_not_imported,
+        importing,
+        isolated_home,
+        leftovers,
+        recorded_io,
+    )
+    from ulna.testing.running import Outcome, Report, run_suite
+    from ulna.testing.suites.algorithms import AlgorithmSuite
+    from ulna.testing.suites.cameras import CameraSuite
+    from ulna.testing.suites.envs import EnvSuite
+    from ulna.testing.suites.motors import MotorsBusSuite
+    from ulna.testing.suites.packaging import PackagingSuite
+    from ulna.testing.suites.policies import PolicySuite
+    from ulna.testing.suites.processors import ProcessorSuite
+    from ulna.testing.suites.robots import RobotSuite
+    from ulna.testing.suites.teleoperators import TeleoperatorSuite
+
+_HOMES = {
+    "checks": ("Check", "ContractViolation", "NotExercised", "Suite", "check", "expect", "refused"),
+    "isolation": ("HEAVY_MODULES", "assert_not_imported", "importing", "isolated_home", "leftovers", "recorded_io"),
+    "running": ("Outcome", "Report", "run_suite"),
+    "suites.algorithms": ("AlgorithmSuite",),
+    "suites.cameras": ("CameraSuite",),
+    "suites.envs": ("EnvSuite",),
+    "suites.motors": ("MotorsBusSuite",),
+    "suites.packaging": ("PackagingSuite",),
+    "suites.policies": ("PolicySuite",),
+    "suites.processors": ("ProcessorSuite",),
+    "suites.robots": ("RobotSuite",),
+    "suites.teleoperators": ("TeleoperatorSuite",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [  # noqa: PLE0604
+    "__version__",
+    *sorted(_HOME_OF),
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'ulna.testing' has no attribute {name!r}")
+    value = getattr(import_module(f"ulna.testing.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Watching and fencing code under test: private home folders, a recorder of file and network access, fresh interpreters."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = [
+    "HEAVY_MODULES",
+    "IoLog",
+    "assert_not_imported",
+    "importing",
+    "isolated_home",
+    "leftovers",
+    "recorded_io",
+]
+
+HEAVY_MODULES = (
+    "av",
+    "can",
+    "cv2",
+    "diffusers",
+    "dynamixel_sdk",
+    "gymnasium",
+    "lerobot",
+    "matplotlib",
+    "pygame",
+    "pynput",
+    "pyrealsense2",
+    "scservo_sdk",
+    "serial",
+    "torch",
+    "torchvision",
+    "transformers",
+    "zmq",
+)
+"""Libraries that no module with a configuration class may import."""
+
+_HOMES = ("ULNA_HOME", "HF_LEROBOT_HOME", "HF_LEROBOT_CALIBRATION", "HF_HOME")
+
+
+@contextmanager
+def isolated_home(folder: Path) -> Iterator[Path]:
+    """Point Ulna's and LeRobot's home folders into `folder` for the block; the folders themselves are not created.
+
+    Args:
+        folder: A scratch folder.
+
+    Yields:
+        Ulna's home.
+    """
+    before = {name: os.environ.get(name) for name in _HOMES}
+    os.environ.update(
+        ULNA_HOME=str(folder / "ulna"), HF_LEROBOT_HOME=str(folder / "lerobot"), HF_HOME=str(folder / "huggingface")
+    )
+    os.environ.pop("HF_LEROBOT_CALIBRATION", None)
+    try:
+        yield folder / "ulna"
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@dataclass
+class IoLog:
+    """What the recorded block did to the world.
+
+    Attributes:
+        events: One line each: `open /dev/ttyACM0`, `os.mkdir /home/...`.
+    """
+
+    events: list[str] = field(default_factory=list)
+
+
+_WATCHED = {
+    "open",
+    "os.listdir",
+    "os.mkdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.scandir",
+    "os.symlink",
+    "socket.__new__",
+    "socket.connect",
+    "sqlite3.connect",
+    "subprocess.Popen",
+    "_thread.start_new_thread",
+}
+_recording: IoLog | None = None
+_recording_thread = 0
+_installed = False
+
+
+def _audit(event: str, arguments: tuple[object, ...]) -> None:
+    if _recording is None or event not in _WATCHED or threading.get_ident() != _recording_thread:
+        return
+    target = str(arguments[0]) if arguments else ""
+    if event in ("open", "os.listdir", "os.scandir") and _is_import(target):
+        return
+    _recording.events.append(f"{event} {target}".strip())
+
+
+def _is_import(target: str) -> bool:
+    """Tell whether reading `target` is Python's own doing: modules, and the linecache of warnings and tracebacks."""
+    if target.endswith((".py", ".pyc", ".so", ".pyd", ".pth")) or "__pycache__" in target:
+        return True
+    return any(target == folder or target.startswith(folder + os.sep) for folder in sys.path if folder)
+
+
+@contextmanager
+def recorded_io() -> Iterator[IoLog]:
+    """Record what the block opens, creates, starts and connects to in this thread, imports left out.
+
+    It works through Python's audit events, so that what a C library opens by itself is not seen.
+
+    Yields:
+        The log, filled while the block runs.
+    """
+    global _recording, _recording_thread, _installed
+    if not _installed:
+        sys.addaudithook(_audit)
+        _installed = True
+    log = IoLog()
+    _recording, _recording_thread = log, threading.get_ident()
+    try:
+        yield log
+    finally:
+        _recording = None
+
+
+def _open_files() -> int:
+    folder = Path("/proc/self/fd")
+    return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+@dataclass
+class Leftovers:
+    """What a block left behind in this process.
+
+    Attributes:
+        threads: Names of threads that are still alive.
+        files: Number of files, ports and sockets more than before.
+    """
+
+    threads: list[str] = field(default_factory=list)
+    files: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.threads) or self.files > 0
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.threads)} thread(s): {', '.join(self.threads)}"] if self.threads else []
+        parts += [f"{self.files} open file(s) or port(s)"] if self.files > 0 else []
+        return " and ".join(parts) or "nothing"
+
+
+@contextmanager
+def leftovers(patience_s: float = 2.0) -> Iterator[Leftovers]:
+    """Tell which threads and files the block left open.
+
+    Args:
+        patience_s: How long threads may take to end, seconds.
+
+    Yields:
+        Filled when the block ends.
+    """
+    found = Leftovers()
+    gc.collect()
+    threads, files = set(threading.enumerate()), _open_files()
+    yield found
+    deadline = time.monotonic() + patience_s
+    while True:
+        alive = [t.name for t in threading.enumerate() if t not in threads]
+        more = _open_files() - files
+        if (not alive and more <= 0) or time.monotonic() > deadline:
+            break
+        gc.collect()
+        time.sleep(0.01)
+    found.threads, found.files = alive, max(0, more)
+
+
+_PROBE = """
+import importlib, json, sys
+wanted, watched, blocked = json.loads(sys.argv[1])
+for name in blocked:
+    sys.modules[name] = None
+problem = missing = None
+try:
+    for name in wanted:
+        importlib.import_module(name)
+except BaseException as error:
+    problem, missing = f"{type(error).__name__}: {error}", getattr(error, "name", None)
+loaded = [name for name in watched if sys.modules.get(name) is not None]
+print("\\n" + json.dumps([loaded, problem, missing]))
+"""
+
+
+@lru_cache(maxsize=256)
+def importing(
+    modules: tuple[str, ...], *, watched: tuple[str, ...] = HEAVY_MODULES, blocked: tuple[str, ...] = ()
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Import modules in a fresh interpreter and tell what came with them.
+
+    Args:
+        modules: What to import.
+        watched: Names looked for in `sys.modules` afterwards.
+        blocked: Modules made as if they were not installed.
+
+    Returns:
+        The watched names that were loaded; the error if importing failed, else None; the name of the module that was missing.
+    """
+    given = json.dumps([modules, watched, blocked])
+    done = subprocess.run(
+        [sys.executable, "-c", _PROBE, given], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False
+    )
+    if not done.stdout.strip():
+        return (), f"the interpreter ended with {done.returncode}: {done.stderr.strip()[-500:]}", None
+    loaded, problem, missing = json.loads(done.stdout.strip().splitlines()[-1])
+    return tuple(loaded), problem, missing
+
+
+def assert_not_imported(modules: Iterable[str], code: str) -> None:
+    """Run code in a fresh interpreter and check which modules it loaded: the guard for lean imports.
+
+    Args:
+        modules: Names that must not be in `sys.modules` afterwards, `("torch", "cv2")`.
+        code: Python source, `import ulna.robots.my_arm`.
+
+    Raises:
+        AssertionError: A module was loaded, or the code failed.
+    """
+    __tracebackhide__ = True
+    ending = f"\nimport sys as _s\nprint('\\n' + ' '.join(n for n in {list(modules)!r} if _s.modules.get(n) is not None))\n"
+    done = subprocess.run(
+        [sys.executable, "-c", code + ending], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False
+    )
+    if done.returncode:
+        raise AssertionError(f"The code ended with {done.returncode}:\n{done.stderr.strip()[-2000:]}")
+    loaded = done.stdout.splitlines()[-1].split() if done.stdout.splitlines() else []
+    if loaded:
+        raise AssertionError(f"These modules were loaded, and must not be: {', '.join(loaded)}.")
