@@ -41,7 +41,7 @@ STATS = {
 
 @given(
     st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3),
-    st.sampled_from([m for m in NormalizationMode]),
+    st.sampled_from(list(NormalizationMode)),
 )
 def test_unnormalize_takes_normalize_back(values: list[float], mode: NormalizationMode) -> None:
     forward = NormalizerProcessorStep(ACTION, {FeatureType.ACTION: mode}, STATS)
@@ -85,8 +85,9 @@ def test_custom_keys_of_a_batch_survive() -> None:
         "my.key": "kept",
     }
     out = pipeline(batch)
-    assert out["frame_index"] == 7 and out["my.key"] == "kept"
-    assert "observation.b" in out and "observation.b_is_pad" in out and "observation.a" not in out
+    assert (out["frame_index"], out["my.key"]) == (7, "kept")
+    assert {"observation.b", "observation.b_is_pad"} <= out.keys()
+    assert "observation.a" not in out
 
 
 def test_steps_leave_their_input_alone() -> None:
@@ -109,7 +110,8 @@ def test_options_survive_saving(tmp_path: Path) -> None:
     step = Torch2NumpyActionProcessorStep(squeeze_batch_dim=False)
     DataProcessorPipeline([step], "gym").save_pretrained(tmp_path)
     again = DataProcessorPipeline.from_pretrained(tmp_path, config_filename="gym.json").steps[0]
-    assert isinstance(again, Torch2NumpyActionProcessorStep) and again.squeeze_batch_dim is False
+    assert isinstance(again, Torch2NumpyActionProcessorStep)
+    assert again.squeeze_batch_dim is False
 
 
 def test_a_file_cannot_name_code_to_import(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Normalizing observations and actions by statistics of a dataset, and taking that back. Formulas are LeRobot's, eps included."""
+"""Normalizing observations and actions by statistics of a dataset, and back, with LeRobot's formulas and eps."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = ["NormalizerProcessorStep", "UnnormalizerProcessorStep", "check_stats"
 logger = logging.getLogger(__name__)
 
 Stats = Mapping[str, Mapping[str, Any]]
+Formula = Callable[[Tensor, NormalizationMode, dict[str, Tensor]], Tensor]
 
 _NEEDS: dict[NormalizationMode, tuple[str, ...]] = {
     NormalizationMode.MEAN_STD: ("mean", "std"),
@@ -134,9 +135,7 @@ class _StatisticsStep(ProcessorStep):
             self._cache[mark] = {n: t.to(device=like.device, dtype=like.dtype) for n, t in self._stats[key].items()}
         return self._cache[mark]
 
-    def _apply(
-        self, key: str, value: Any, formula: Callable[[Tensor, NormalizationMode, dict[str, Tensor]], Tensor]
-    ) -> Any:
+    def _apply(self, key: str, value: Any, formula: Formula) -> Any:
         feature = self.features.get(key)
         if feature is None or key not in self._stats or value is None:
             return value
@@ -147,7 +146,7 @@ class _StatisticsStep(ProcessorStep):
         missing = [name for name in needed if name not in self._stats[key]]
         if missing:
             raise ProcessorError(
-                f"{mode.value} normalization of {key} needs {' and '.join(needed)}; the statistics have no {', '.join(missing)}.",
+                f"{mode.value} normalization of {key} needs {' and '.join(needed)}; missing: {', '.join(missing)}.",
                 hint="Recompute the statistics of the dataset, or choose another normalization mode.",
             )
         tensor = torch.as_tensor(value)
@@ -155,9 +154,7 @@ class _StatisticsStep(ProcessorStep):
             tensor = tensor.to(torch.float32)
         return formula(tensor, mode, self._for(key, tensor))
 
-    def _convert(
-        self, transition: EnvTransition, formula: Callable[[Tensor, NormalizationMode, dict[str, Tensor]], Tensor]
-    ) -> EnvTransition:
+    def _convert(self, transition: EnvTransition, formula: Formula) -> EnvTransition:
         converted = dict(transition)
         observation = transition.get(TransitionKey.OBSERVATION)
         if observation:
@@ -207,8 +204,8 @@ class _StatisticsStep(ProcessorStep):
 class NormalizerProcessorStep(_StatisticsStep):
     """Normalizes observations and actions.
 
-    MEAN_STD gives (x - mean) / (std + eps); MIN_MAX, QUANTILES and QUANTILE10 map their two values to -1 and 1, without clipping.
-    A feature without any statistics passes unchanged.
+    MEAN_STD gives (x - mean) / (std + eps); MIN_MAX, QUANTILES and QUANTILE10 map their two values to -1 and 1, without
+    clipping. A feature without any statistics passes unchanged.
     """
 
     registry_name: ClassVar[str] = "normalizer_processor"

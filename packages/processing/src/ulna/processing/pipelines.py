@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The default pipelines around a policy: rename, batch, device, normalize before it; unnormalize, to the CPU after it."""
+"""The default pipelines: rename, batch, device, normalize before a policy; unnormalize, to the CPU after it."""
 
 from __future__ import annotations
 
