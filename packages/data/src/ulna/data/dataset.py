@@ -1,0 +1,443 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`LeRobotDataset`: the one class users work with, for reading and for recording. The work is done by reader and recorder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, overload
+
+from ulna.core.errors import DatasetError, FeatureError, nearest
+from ulna.data.compaction import compact
+from ulna.data.features import parse_features
+from ulna.data.info import DatasetInfo, check_fps, write_tasks
+from ulna.data.location import new_root
+from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.reader import DatasetReader
+from ulna.data.recorder import Recorder, RecorderSettings
+from ulna.data.tensors import numpy_pictures, to_torch
+from ulna.data.video_encoding import RGBEncoderConfig
+from ulna.data.workspace import Workspace
+
+__all__ = ["ColumnView", "LeRobotDataset"]
+
+Item = dict[str, Any]
+
+
+class LeRobotDataset:
+    """A dataset of robot episodes in the v3.0 format.
+
+    The constructor opens one for reading. `create` and `resume` open one for recording; `finalize` ends that, and a
+    `with` block does so on every way out. Finished episodes can be read at any time. Reading is safe from several
+    threads and processes; recording belongs to one thread.
+
+    Args:
+        repo_id: `user/name`. Looked up in Ulna's folder of datasets, then in LeRobot's.
+        root: Its folder, if it lies elsewhere.
+        episodes: Episodes to read, as a set (frames stay in file order); None reads all.
+        episode_filter: Takes a row of the episode table; episodes it refuses are left out.
+        image_transforms: Called with each colour picture (or window of pictures) that is read.
+        delta_timestamps: Feature to time differences in seconds, multiples of 1 / fps. The feature gets a leading time
+            axis and a mask `<feature>_is_pad`; frames outside the episode repeat its first or last one.
+        tolerance_s: Allowed deviation of times.
+        revision: Kept for the Hub.
+        video_backend: `pyav`, or None.
+        return_uint8: Whether pictures are uint8 instead of float32 in [0, 1].
+
+    Raises:
+        DatasetError: Not on this machine, an unknown episode, feature, backend, or a time between frames.
+        DatasetFormatError: Files contradict the format; the file, episode and values are named.
+    """
+
+    def __init__(
+        self,
+        repo_id: str,
+        root: str | Path | None = None,
+        episodes: Iterable[int] | None = None,
+        *,
+        episode_filter: Callable[[dict[str, Any]], bool] | None = None,
+        image_transforms: Callable[[Any], Any] | None = None,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        tolerance_s: float = 1e-4,
+        revision: str | None = None,
+        video_backend: str | None = None,
+        return_uint8: bool = False,
+    ) -> None:
+        if video_backend not in {None, "pyav"}:
+            raise DatasetError(f"Unknown video backend {video_backend!r}; this version decodes with 'pyav'.")
+        self.meta = LeRobotDatasetMetadata(repo_id, root, revision)
+        chosen = None if episodes is None else [int(e) for e in episodes]
+        if episode_filter is not None:
+            accepted = self.meta.filter_episodes(episode_filter)
+            chosen = accepted if chosen is None else [e for e in chosen if e in set(accepted)]
+        self._setup(image_transforms, delta_timestamps, tolerance_s, return_uint8, chosen)
+        self._reader = self._make_reader()
+
+    def _setup(
+        self,
+        image_transforms: Callable[[Any], Any] | None = None,
+        delta_timestamps: Mapping[str, Sequence[float]] | None = None,
+        tolerance_s: float = 1e-4,
+        return_uint8: bool = False,
+        episodes: list[int] | None = None,
+    ) -> None:
+        self.image_transforms = image_transforms
+        self.delta_timestamps = dict(delta_timestamps) if delta_timestamps else None
+        self.tolerance_s = tolerance_s
+        self.return_uint8 = return_uint8
+        self.episodes = episodes
+        self._cameras = frozenset(self.meta.camera_keys)
+        self._recorder: Recorder | None = None
+        self._reader: DatasetReader | None = None
+
+    def _make_reader(self) -> DatasetReader:
+        return DatasetReader(self.meta, self.episodes, self.delta_timestamps, self.tolerance_s)
+
+    @classmethod
+    def create(
+        cls,
+        repo_id: str,
+        fps: int,
+        features: Mapping[str, Mapping[str, Any]],
+        root: str | Path | None = None,
+        robot_type: str | None = None,
+        use_videos: bool = True,
+        *,
+        tolerance_s: float = 1e-4,
+        rgb_encoder: RGBEncoderConfig | None = None,
+        encoder_queue_maxsize: int = 30,
+        when_full: Literal["block", "drop"] = "block",
+        chunks_size: int = 1000,
+        data_files_size_in_mb: float | None = None,
+        video_files_size_in_mb: float | None = None,
+    ) -> Self:
+        """Begin a new dataset.
+
+        Frames are encoded while they are recorded, by one thread a camera. Every saved episode is durable on its own.
+
+        Args:
+            repo_id: `user/name`.
+            fps: Frames per second, a whole number.
+            features: Feature name to `dtype`, `shape` and `names`. Cameras have dtype `video` or `image`.
+            root: Its folder, new or empty; below Ulna's folder of datasets when not given.
+            robot_type: Type string of the robot.
+            use_videos: When False, cameras declared as `video` are stored as pictures.
+            tolerance_s: Allowed deviation of times when reading.
+            rgb_encoder: Video settings.
+            encoder_queue_maxsize: Frames that may wait for each encoder.
+            when_full: What happens to a frame when an encoder's queue is full: `block` waits, which slows the caller;
+                `drop` refuses the whole frame, so that rows and pictures always fit together.
+            chunks_size: Files in a chunk folder.
+            data_files_size_in_mb: Size limit of a table file; 100 when not given.
+            video_files_size_in_mb: Size limit of a video file; 200 when not given.
+
+        Returns:
+            The dataset, open for recording.
+
+        Raises:
+            DatasetError: The folder is taken, fps is not whole, or a camera cannot be encoded so.
+            FeatureError: A feature is not allowed.
+        """
+        declared = {n: dict(f) for n, f in features.items()}
+        for feature in declared.values():
+            if feature.get("dtype") == "video" and not use_videos:
+                feature["dtype"] = "image"
+        info = DatasetInfo(check_fps(fps), parse_features(declared, add_defaults=True), robot_type=robot_type)
+        info.chunks_size = chunks_size
+        info.data_files_size_in_mb = data_files_size_in_mb or info.data_files_size_in_mb
+        info.video_files_size_in_mb = video_files_size_in_mb or info.video_files_size_in_mb
+        _refuse_unrecordable(info)
+        folder = new_root(repo_id, root)
+        folder.mkdir(parents=True, exist_ok=True)
+        info.save(folder)
+        write_tasks(folder, {})
+        settings = RecorderSettings(rgb_encoder or RGBEncoderConfig(), encoder_queue_maxsize, when_full)
+        try:
+            return cls._record(LeRobotDatasetMetadata(repo_id, folder), settings, tolerance_s)
+        except BaseException:
+            _undo_create(folder)
+            raise
+
+    @classmethod
+    def resume(
+        cls,
+        repo_id: str,
+        root: str | Path | None = None,
+        *,
+        tolerance_s: float = 1e-4,
+        rgb_encoder: RGBEncoderConfig | None = None,
+        encoder_queue_maxsize: int = 30,
+        when_full: Literal["block", "drop"] = "block",
+    ) -> Self:
+        """Continue a dataset, also one whose recording was interrupted: its unfinished episode is removed.
+
+        Args:
+            repo_id: `user/name`.
+            root: Its folder.
+            tolerance_s: Allowed deviation of times when reading.
+            rgb_encoder: Video settings.
+            encoder_queue_maxsize: Frames that may wait for each encoder.
+            when_full: `block` or `drop`, see `create`.
+
+        Returns:
+            The dataset, open for recording; the next episode follows the last whole one.
+
+        Raises:
+            DatasetError: Not on this machine, or being recorded by another process.
+            DatasetFormatError: Files contradict the format.
+        """
+        meta = LeRobotDatasetMetadata(repo_id, root)
+        _refuse_unrecordable(meta.info)
+        return cls._record(
+            meta, RecorderSettings(rgb_encoder or RGBEncoderConfig(), encoder_queue_maxsize, when_full), tolerance_s
+        )
+
+    @classmethod
+    def _record(cls, meta: LeRobotDatasetMetadata, settings: RecorderSettings, tolerance_s: float) -> Self:
+        dataset = cls.__new__(cls)
+        dataset.meta = meta
+        dataset._setup(tolerance_s=tolerance_s)
+        dataset._recorder = Recorder(meta, settings)
+        return dataset
+
+    @property
+    def repo_id(self) -> str:
+        """`user/name`."""
+        return self.meta.repo_id
+
+    @property
+    def root(self) -> Path:
+        """Folder of the dataset."""
+        return self.meta.root
+
+    @property
+    def fps(self) -> int:
+        """Frames per second."""
+        return self.meta.fps
+
+    @property
+    def features(self) -> dict[str, dict[str, Any]]:
+        """Every feature in plain form, shapes as tuples."""
+        return self.meta.features
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of the opened episodes (durable ones, while recording)."""
+        return self.meta.total_frames if self.episodes is None else len(self.reader)
+
+    @property
+    def num_episodes(self) -> int:
+        """Opened episodes (durable ones, while recording)."""
+        return self.meta.total_episodes if self.episodes is None else len(self.reader.index.episodes)
+
+    @property
+    def dropped_frames(self) -> int:
+        """Frames refused so far because an encoder could not keep up."""
+        return self._recorder.dropped_frames if self._recorder else 0
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether frames can be added."""
+        return self._recorder is not None and not self._recorder.closed
+
+    @property
+    def has_pending_frames(self) -> bool:
+        """Whether frames were added since the last episode was saved or discarded."""
+        return self._recorder is not None and self._recorder.has_pending_frames
+
+    @property
+    def reader(self) -> DatasetReader:
+        """What reads the items; new when episodes have been added."""
+        if self._reader is None or (self.is_recording and len(self._reader) != self.meta.total_frames):
+            self._reader = self._make_reader()
+        return self._reader
+
+    def _writer(self) -> Recorder:
+        if self._recorder is None:
+            raise DatasetError(
+                f"{self.repo_id} was opened for reading.",
+                hint=f"Use LeRobotDataset.resume({self.repo_id!r}) to add episodes.",
+            )
+        return self._recorder
+
+    def add_frame(self, frame: Mapping[str, Any]) -> bool:
+        """Add one frame to the current episode. `frame` is not changed and may be reused.
+
+        Args:
+            frame: Every feature but the five defaults, and `task`. Pictures (H, W, C) or (C, H, W), uint8 or float in
+                [0, 1]. An item that was read fits: `add_frame(other[i])`.
+
+        Returns:
+            False when the frame was dropped because an encoder's queue was full (`when_full="drop"`).
+
+        Raises:
+            FeatureError: The frame does not fit; nothing of it is stored and the episode can go on.
+            DatasetError: Not recording, or storing failed.
+        """
+        return self._writer().add(frame)
+
+    def save_episode(self, *, wait: bool = True) -> None:
+        """End the current episode and store it.
+
+        Args:
+            wait: Whether to return only when it is durable: the default. With False the next episode can begin at once,
+                while this one is stored in the background, in order; `flush` waits, a failure is raised by the next call.
+
+        Raises:
+            DatasetError: There is no frame, or storing failed; earlier episodes are safe, this one is discarded.
+        """
+        self._writer().save(wait=wait)
+
+    def flush(self) -> None:
+        """Wait until every saved episode is durable.
+
+        Raises:
+            DatasetError: Storing one failed.
+        """
+        self._writer().flush()
+
+    def clear_episode_buffer(self) -> None:
+        """Discard the frames added since the last save, with everything they left on disk."""
+        self._writer().discard()
+
+    def finalize(self) -> None:
+        """End recording: discard unsaved frames, wait for saved ones, join the files of single episodes. Idempotent.
+
+        Raises:
+            DatasetError: Storing or joining failed; what was durable before still is.
+        """
+        if self._recorder is not None and not self._recorder.closed:
+            try:
+                self._recorder.close(compact)
+            finally:
+                self._reader = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finalize()
+
+    def __len__(self) -> int:
+        return len(self.reader)
+
+    @overload
+    def __getitem__(self, key: int) -> Item: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Item]: ...
+    def __getitem__(self, key: int | slice) -> Item | list[Item]:
+        if isinstance(key, slice):
+            return [self[i] for i in range(*key.indices(len(self)))]
+        item = to_torch(self.reader.item(int(key)), self._cameras, as_uint8=self.return_uint8)
+        if self.image_transforms is not None:
+            for camera in self._cameras & item.keys():
+                item[camera] = self.image_transforms(item[camera])
+        return item
+
+    def numpy_item(self, position: int) -> Item:
+        """Return an item as numpy arrays; needs no torch. Picture transforms are not applied.
+
+        Args:
+            position: Position in the opened dataset.
+
+        Returns:
+            Feature to array or text.
+
+        Raises:
+            IndexError: Beyond the end.
+            DatasetFormatError: A file contradicts the metadata.
+        """
+        return numpy_pictures(self.reader.item(position), self._cameras, as_uint8=self.return_uint8)
+
+    def get_raw_item(self, position: int) -> Item:
+        """Return one row of the table as tensors: no videos, no windows, no task text.
+
+        Args:
+            position: Position in the opened dataset.
+
+        Raises:
+            IndexError: Beyond the end.
+        """
+        return to_torch(self.reader.raw_item(position), self._cameras, as_uint8=self.return_uint8)
+
+    def select_columns(self, names: str | Sequence[str]) -> ColumnView:
+        """Return a view of some columns of the table; videos are not columns.
+
+        Args:
+            names: One name or several.
+
+        Raises:
+            FeatureError: A name is not a column.
+        """
+        chosen = [names] if isinstance(names, str) else list(names)
+        columns = [n for n, f in self.meta.parsed_features.items() if f.dtype != "video"]
+        for name in chosen:
+            if name not in columns:
+                near = nearest(name, columns)
+                raise FeatureError(
+                    f"{name!r} is not a column; the table has {columns}.",
+                    hint=f"Did you mean {near!r}?" if near else None,
+                )
+        return ColumnView(self, chosen)
+
+    def set_image_transforms(self, transforms: Callable[[Any], Any]) -> None:
+        """Set what is called with each picture that is read.
+
+        Args:
+            transforms: Takes and returns a tensor.
+        """
+        self.image_transforms = transforms
+
+    def clear_image_transforms(self) -> None:
+        """Read pictures as they are."""
+        self.image_transforms = None
+
+    def __repr__(self) -> str:
+        state = "recording" if self.is_recording else "reading"
+        return f"<LeRobotDataset {self.repo_id} at {self.root}: {self.num_episodes} episodes, {self.num_frames} frames, {state}>"
+
+
+class ColumnView(Sequence[Item]):
+    """Rows of a dataset, reduced to some columns. Made by `LeRobotDataset.select_columns`.
+
+    Args:
+        dataset: The dataset.
+        names: Columns.
+    """
+
+    def __init__(self, dataset: LeRobotDataset, names: Sequence[str]) -> None:
+        self._dataset, self._names = dataset, tuple(names)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    @overload
+    def __getitem__(self, key: int) -> Item: ...
+    @overload
+    def __getitem__(self, key: slice) -> list[Item]: ...
+    def __getitem__(self, key: int | slice) -> Item | list[Item]:
+        if isinstance(key, slice):
+            return [self[i] for i in range(*key.indices(len(self)))]
+        row = self._dataset.get_raw_item(key)
+        return {name: row[name] for name in self._names}
+
+
+def _refuse_unrecordable(info: DatasetInfo) -> None:
+    for name, feature in info.features.items():
+        if feature.dtype == "language":
+            raise FeatureError(f"Feature {name!r}: columns of dtype 'language' cannot be recorded by this version.")
+        if feature.is_camera and feature.hwc[2] != 3:
+            raise FeatureError(f"Camera {name!r} with {feature.hwc[2]} channels: this version records 3 channels only.")
+
+
+def _undo_create(folder: Path) -> None:
+    """Remove what `create` has written into a new folder."""
+    Workspace(folder).remove()
+    for name in ("meta/info.json", "meta/tasks.parquet"):
+        (folder / name).unlink(missing_ok=True)
+    for path in (folder / "meta", folder):
+        if path.is_dir() and not any(path.iterdir()):
+            path.rmdir()

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks one frame against the declared features before anything of it is stored. Never changes what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ulna.core.errors import FeatureError, nearest
+from ulna.data.features import DEFAULT_FEATURES, Feature
+
+__all__ = ["CheckedFrame", "FrameChecker", "to_picture"]
+
+Picture = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedFrame:
+    """A frame that fits.
+
+    Attributes:
+        task: What the robot is doing.
+        values: Name to array (numbers, own copy) or text.
+        pictures: Camera to uint8 (H, W, C), own copy, contiguous.
+    """
+
+    task: str
+    values: dict[str, Any]
+    pictures: dict[str, Picture]
+
+
+class FrameChecker:
+    """Validates frames for one dataset. Stateless after construction; safe from any thread.
+
+    Args:
+        features: All features of the dataset.
+    """
+
+    def __init__(self, features: Mapping[str, Feature]) -> None:
+        self._features = {name: f for name, f in features.items() if name not in DEFAULT_FEATURES}
+        self._accepted = {*self._features, *DEFAULT_FEATURES, "task"}
+
+    def check(self, frame: Mapping[str, Any]) -> CheckedFrame:
+        """Validate and copy one frame.
+
+        Columns that the recorder fills itself (`timestamp`, `index`, ...) and padding masks may be present, as in an
+        item that was read, and are ignored.
+
+        Args:
+            frame: Feature name to value, and `task`. Pictures are (H, W, C) or (C, H, W), uint8 or float in [0, 1].
+
+        Returns:
+            The checked frame.
+
+        Raises:
+            FeatureError: Missing or unknown names, wrong dtype or shape, values that are not finite or out of range.
+        """
+        self._check_names(frame)
+        task = frame["task"]
+        if not isinstance(task, str) or not task.strip():
+            raise FeatureError(f"'task' must be a text that says what the robot does, got {task!r}.")
+        values: dict[str, Any] = {}
+        pictures: dict[str, Picture] = {}
+        for name, feature in self._features.items():
+            if feature.is_camera:
+                pictures[name] = to_picture(feature, frame[name])
+            elif feature.dtype == "string":
+                values[name] = _text(feature, frame[name])
+            else:
+                values[name] = _numbers(feature, frame[name])
+        return CheckedFrame(task, values, pictures)
+
+    def _check_names(self, frame: Mapping[str, Any]) -> None:
+        if len(frame) == len(self._features) + 1 and "task" in frame and all(n in frame for n in self._features):
+            return
+        missing = [n for n in (*self._features, "task") if n not in frame]
+        unknown = [n for n in frame if n not in self._accepted and not n.endswith("_is_pad")]
+        if not missing and not unknown:
+            return
+        parts = []
+        if missing:
+            parts.append("missing " + ", ".join(map(repr, missing)))
+        if unknown:
+            near = {n: nearest(n, [*self._features, "task"]) for n in unknown}
+            parts.append(
+                "unknown " + ", ".join(f"{n!r}" + (f" (nearest: {m!r})" if m else "") for n, m in near.items())
+            )
+        raise FeatureError(
+            f"The frame does not fit the dataset: {'; '.join(parts)}. Nothing of it was stored.",
+            hint=f"A frame has: {', '.join([*self._features, 'task'])}.",
+        )
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().numpy()
+    return np.asarray(value)
+
+
+def _text(feature: Feature, value: Any) -> str:
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.reshape(()).item()
+    if not isinstance(value, str):
+        raise FeatureError(f"{feature.name!r}: expected a text, got {type(value).__name__} {value!r}.")
+    return value
+
+
+def _numbers(feature: Feature, value: Any) -> npt.NDArray[Any]:
+    """Return a copy with the declared dtype and shape, or refuse."""
+    given, wanted = _array(value), np.dtype(feature.dtype)
+    if given.shape != feature.shape and not (given.size == 1 and feature.shape in {(1,), ()} and given.ndim <= 1):
+        raise FeatureError(
+            f"{feature.name!r}: expected shape {feature.shape}, got {given.shape}.",
+            hint=f"Its elements are {feature.names}." if feature.names else None,
+        )
+    if given.dtype != wanted:
+        given = _convert(feature, given, wanted)
+    if wanted.kind == "f" and not np.isfinite(given).all():
+        bad = np.flatnonzero(~np.isfinite(given.reshape(-1)))
+        names = feature.names if isinstance(feature.names, list) and len(feature.names) == given.size else None
+        where = ", ".join(str(names[i]) if names else f"element {i}" for i in bad[:5])
+        raise FeatureError(f"{feature.name!r}: not a finite number at {where}: {given.reshape(-1)[bad[0]]}.")
+    return np.array(given, dtype=wanted).reshape(feature.shape)
+
+
+def _convert(feature: Feature, given: npt.NDArray[Any], wanted: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Convert without losing meaning: floats among floats, integers among integers and to floats, bool to bool."""
+    from_kind = {"u": "i"}.get(given.dtype.kind, given.dtype.kind)
+    to_kind = {"u": "i"}.get(wanted.kind, wanted.kind)
+    if (from_kind, to_kind) not in {("f", "f"), ("i", "i"), ("i", "f"), ("b", "b")}:
+        raise FeatureError(
+            f"{feature.name!r}: expected dtype {feature.dtype}, got {given.dtype}.",
+            hint=f"Convert it yourself, for example with numpy.asarray(value, dtype={feature.dtype!r}).",
+        )
+    if to_kind == "i" and given.size:
+        limits = np.iinfo(wanted)
+        if int(given.min()) < limits.min or int(given.max()) > limits.max:
+            raise FeatureError(
+                f"{feature.name!r}: {given} does not fit {feature.dtype} ({limits.min} to {limits.max})."
+            )
+    with np.errstate(over="ignore"):
+        converted = given.astype(wanted)
+    if to_kind == "f" and np.isfinite(given).all() and not np.isfinite(converted).all():
+        raise FeatureError(f"{feature.name!r}: {given} does not fit {feature.dtype}.")
+    return converted
+
+
+def to_picture(feature: Feature, value: Any) -> Picture:
+    """Return a picture as uint8 (H, W, C) of its own memory.
+
+    Args:
+        feature: A camera.
+        value: Array, tensor or PIL image; (H, W, C) or (C, H, W); uint8, or float in [0, 1].
+
+    Returns:
+        A contiguous copy.
+
+    Raises:
+        FeatureError: Another shape or dtype, or floats outside [0, 1] or not finite.
+    """
+    given = _array(value)
+    height, width, channels = feature.hwc
+    hwc, chw = (height, width, channels), (channels, height, width)
+    if given.shape not in {hwc, chw}:
+        raise FeatureError(f"Camera {feature.name!r}: expected shape {hwc} or {chw}, got {given.shape}.")
+    if given.dtype.kind == "f":
+        low, high = float(given.min()), float(given.max())
+        if not (low >= 0.0 and high <= 1.0):
+            raise FeatureError(
+                f"Camera {feature.name!r}: a float picture must lie in [0, 1], got values from {low:g} to {high:g}.",
+                hint="Divide it by 255, or give it as uint8.",
+            )
+        given = np.rint(given * 255.0)
+    elif given.dtype != np.uint8:
+        raise FeatureError(f"Camera {feature.name!r}: expected dtype uint8 or float in [0, 1], got {given.dtype}.")
+    is_chw = given.shape == chw and (hwc != chw or feature.is_channel_first)
+    return np.array(given.transpose(1, 2, 0) if is_chw else given, dtype=np.uint8, order="C")

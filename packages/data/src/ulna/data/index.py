@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All index arithmetic: from the position in an opened dataset to episode and frame, and from windows to frames and masks.
+
+Three numberings exist and are translated only here: the *position* in the opened (maybe sub-selected) dataset, the pair
+(*episode*, *frame* inside it), and the global *index* of a frame over all episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ulna.core.errors import DatasetError, nearest
+
+__all__ = ["FrameIndex", "Position", "Window", "frame_offsets", "windows"]
+
+Ints = npt.NDArray[np.int64]
+
+
+class Position(NamedTuple):
+    """One frame.
+
+    Attributes:
+        episode: Its episode.
+        frame: Its number inside the episode.
+        length: Length of the episode.
+        index: Its global number.
+    """
+
+    episode: int
+    frame: int
+    length: int
+    index: int
+
+
+class FrameIndex:
+    """Translates positions of an opened dataset. Immutable; its size is the number of episodes, not of frames.
+
+    Args:
+        starts: Global number of each episode's first frame.
+        lengths: Length of each episode.
+        episodes: The selected episodes, as a set: frames stay in file order. None selects all.
+
+    Raises:
+        DatasetError: A selected episode does not exist; it and the range are named.
+    """
+
+    def __init__(self, starts: Ints, lengths: Ints, episodes: Iterable[int] | None = None) -> None:
+        total = len(lengths)
+        chosen = list(range(total)) if episodes is None else sorted({int(e) for e in episodes})
+        wrong = [e for e in chosen if not 0 <= e < total]
+        if wrong or (episodes is not None and not chosen):
+            what = f"episodes {wrong} do not exist" if wrong else "no episode was selected"
+            raise DatasetError(f"{what.capitalize()}: the dataset has {total} episodes, numbered 0 to {total - 1}.")
+        self.episodes: tuple[int, ...] = tuple(chosen)
+        self._starts = np.asarray(starts, dtype=np.int64)[chosen]
+        self._lengths = np.asarray(lengths, dtype=np.int64)[chosen]
+        self._ends = np.cumsum(self._lengths)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def locate(self, position: int) -> Position:
+        """Translate a position.
+
+        Args:
+            position: Counted from 0, or from the end if negative.
+
+        Returns:
+            The frame.
+
+        Raises:
+            IndexError: Beyond the end.
+        """
+        total = len(self)
+        if not -total <= position < total:
+            raise IndexError(f"Position {position} is outside a dataset of {total} frames.")
+        position %= total
+        slot = int(np.searchsorted(self._ends, position, side="right"))
+        length = int(self._lengths[slot])
+        frame = position - int(self._ends[slot]) + length
+        return Position(self.episodes[slot], frame, length, int(self._starts[slot]) + frame)
+
+    def positions(self, episode: int) -> range:
+        """Return the positions of an episode's frames.
+
+        Args:
+            episode: Its number.
+
+        Raises:
+            DatasetError: It is not among the selected ones.
+        """
+        slot = int(np.searchsorted(self.episodes, episode))
+        if slot == len(self.episodes) or self.episodes[slot] != episode:
+            raise DatasetError(f"Episode {episode} is not among the opened ones.")
+        return range(int(self._ends[slot] - self._lengths[slot]), int(self._ends[slot]))
+
+
+def frame_offsets(key: str, seconds: Sequence[float], fps: int, tolerance_s: float) -> list[int]:
+    """Turn time differences into frame offsets.
+
+    Args:
+        key: The feature, for messages.
+        seconds: Time differences; each must be a multiple of 1 / fps.
+        fps: Frames per second.
+        tolerance_s: Allowed deviation.
+
+    Returns:
+        One offset for each.
+
+    Raises:
+        DatasetError: A time difference falls between two frames.
+    """
+    offsets = [round(s * fps) for s in seconds]
+    wrong = [s for s, n in zip(seconds, offsets, strict=True) if abs(s - n / fps) > tolerance_s]
+    if wrong:
+        raise DatasetError(
+            f"delta_timestamps of {key!r}: {wrong} are not multiples of 1/{fps} s (tolerance {tolerance_s} s).",
+            hint=f"Nearest multiples: {[round(s * fps) / fps for s in wrong]}.",
+        )
+    return offsets
+
+
+class Window:
+    """A window of one feature: which frames around a frame are asked for.
+
+    Args:
+        offsets: Frame offsets, in the order asked for.
+    """
+
+    def __init__(self, offsets: Sequence[int]) -> None:
+        self._offsets = np.asarray(offsets, dtype=np.int64)
+        self._low = int(self._offsets.min(initial=0))
+        self._high = int(self._offsets.max(initial=0))
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def frames(self, frame: int, length: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return the frames of the window, and which are padding.
+
+        Args:
+            frame: The frame it is put at.
+            length: Length of the episode.
+
+        Returns:
+            Frame numbers, where those outside the episode are replaced by its first or last one; and True for these.
+        """
+        wanted = self._offsets + frame
+        if frame + self._low >= 0 and frame + self._high < length:
+            return wanted, np.zeros(len(wanted), dtype=np.bool_)
+        return np.clip(wanted, 0, length - 1), (wanted < 0) | (wanted >= length)
+
+
+def windows(
+    delta_timestamps: Mapping[str, Sequence[float]] | None, features: Mapping[str, Any], fps: int, tolerance_s: float
+) -> dict[str, Window]:
+    """Check time windows and turn them into frame windows.
+
+    Args:
+        delta_timestamps: Feature to time differences in seconds.
+        features: The dataset's features.
+        fps: Frames per second.
+        tolerance_s: Allowed deviation.
+
+    Returns:
+        Feature to window.
+
+    Raises:
+        DatasetError: An unknown feature, or a time between two frames.
+    """
+    result = {}
+    for key, seconds in (delta_timestamps or {}).items():
+        if key not in features:
+            near = nearest(key, list(features))
+            raise DatasetError(
+                f"delta_timestamps names {key!r}, which is not a feature of the dataset.",
+                hint=f"Did you mean {near!r}?" if near else f"Its features: {', '.join(features)}.",
+            )
+        result[key] = Window(frame_offsets(key, seconds, fps, tolerance_s))
+    return result

@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a dataset knows about itself: info, tasks, episodes and statistics, checked when opened. Holds no frames."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ulna.core.errors import DatasetError, DatasetFormatError, DatasetNotFinishedError, nearest
+from ulna.data.episodes import EpisodeRow, EpisodeTable, Finding, read_episode_files
+from ulna.data.features import Feature
+from ulna.data.info import DatasetInfo, read_tasks
+from ulna.data.layout import INFO_PATH, STATS_PATH, FileId
+from ulna.data.location import find_root
+from ulna.data.stats import Stats, stats_from_json
+from ulna.data.workspace import Workspace
+
+__all__ = ["LeRobotDatasetMetadata"]
+
+logger = logging.getLogger(__name__)
+
+_SWAP_PATIENCE_S = 30.0
+
+
+class LeRobotDatasetMetadata:
+    """Metadata of one dataset on this machine. Created by `LeRobotDataset` or directly; a recorder appends to it.
+
+    Args:
+        repo_id: `user/name`.
+        root: Its folder; found by name when not given.
+        revision: Kept for the Hub; a local folder has no revisions.
+
+    Raises:
+        DatasetError: The dataset is not on this machine.
+        DatasetFormatError: Its files contradict the format or one another; the file, episode and values are named.
+        DatasetNotFinishedError: It was recorded by software that lost its episode table when it was interrupted.
+    """
+
+    def __init__(self, repo_id: str, root: str | Path | None = None, revision: str | None = None) -> None:
+        self.repo_id = repo_id
+        self.root = find_root(repo_id, root)
+        self.revision = revision
+        _finish_swap(self.root)
+        self.info = DatasetInfo.load(self.root)
+        self.tasks = read_tasks(self.root)
+        table, findings = read_episode_files(self.root)
+        self._episodes = EpisodeTable(table, self.info.video_keys)
+        self._new_rows: list[EpisodeRow] = []
+        self._stats: Stats | None = None
+        self.broken: dict[int, str] = {}
+        self.findings: list[Finding] = findings
+        self._check()
+        for finding in self.findings:
+            logger.warning("%s: %s", self.repo_id, finding.message)
+
+    def _check(self) -> None:
+        counted, found = self.info.total_episodes, len(self._episodes)
+        if counted > 0 and found == 0:
+            raise DatasetNotFinishedError(
+                f"{self.root / INFO_PATH} counts {counted} episodes, but there is no readable episode table in meta/episodes: "
+                "the recording was interrupted before its program wrote it.",
+                hint="Record again with this version, which stores every finished episode at once.",
+            )
+        self._check_files()
+        found = len(self._episodes)
+        if counted != found:
+            self._find(f"info.json counts {counted} episodes, the table has {found} whole ones; {found} are used")
+        elif self.info.total_frames != self.total_frames:
+            self._find(f"info.json counts {self.info.total_frames} frames, the episodes have {self.total_frames}")
+        workspace = Workspace(self.root)
+        for episode in workspace.unfinished_episodes():
+            if episode >= found:
+                self._find(
+                    f"episode {episode} was not finished when the recording stopped and is not part of it", episode
+                )
+
+    def _find(self, message: str, episode: int | None = None, path: Path | None = None) -> None:
+        self.findings.append(Finding(message, episode, path))
+
+    def _check_files(self) -> None:
+        """Leave out last episodes without whole files; remember broken ones in the middle."""
+        verdict: dict[Path, str | None] = {}
+        for episode in range(len(self._episodes)):
+            for path in self._paths(episode):
+                if path not in verdict:
+                    verdict[path] = _complaint(path)
+                if verdict[path] is not None:
+                    self.broken.setdefault(episode, f"{path} {verdict[path]}")
+        keep = len(self._episodes)
+        while keep - 1 in self.broken:
+            keep -= 1
+        if keep == 0 and self.broken:
+            return
+        for episode in range(keep, len(self._episodes)):
+            self._find(f"episode {episode} was left out: {self.broken.pop(episode)}", episode)
+        if keep < len(self._episodes):
+            self._episodes = self._episodes.first(keep)
+
+    def _paths(self, episode: int) -> Iterable[Path]:
+        yield self.get_data_file_path(episode)
+        for key in self.video_keys:
+            yield self.get_video_file_path(episode, key)
+
+    @property
+    def episodes(self) -> EpisodeTable:
+        """The episode table."""
+        if self._new_rows:
+            rows = pa.Table.from_pylist([_without_stats(row) for row in self._new_rows])
+            self._episodes, self._new_rows = self._episodes.extended(rows), []
+        return self._episodes
+
+    def append(self, row: EpisodeRow) -> None:
+        """Take note of an episode that has just become durable. For recorders.
+
+        Args:
+            row: The episode.
+        """
+        self._new_rows.append(row)
+
+    def reload_episodes(self) -> None:
+        """Read the episode table again, after files were compacted. For recorders.
+
+        Raises:
+            DatasetFormatError: The table is not whole.
+        """
+        table, _ = read_episode_files(self.root)
+        self._episodes, self._new_rows = EpisodeTable(table, self.video_keys), []
+
+    @property
+    def total_episodes(self) -> int:
+        """Number of whole episodes."""
+        return len(self._episodes) + len(self._new_rows)
+
+    @property
+    def total_frames(self) -> int:
+        """Number of frames of the whole episodes."""
+        known = int(self._episodes.stops[-1]) if len(self._episodes) else 0
+        return known + sum(row.length for row in self._new_rows)
+
+    @property
+    def total_tasks(self) -> int:
+        """Number of tasks."""
+        return len(self.tasks)
+
+    @property
+    def fps(self) -> int:
+        """Frames per second."""
+        return self.info.fps
+
+    @property
+    def robot_type(self) -> str | None:
+        """Type string of the robot, if known."""
+        return self.info.robot_type
+
+    @property
+    def parsed_features(self) -> dict[str, Feature]:
+        """Features as objects."""
+        return self.info.features
+
+    @property
+    def features(self) -> dict[str, dict[str, Any]]:
+        """Features in plain form, shapes as tuples."""
+        return {name: f.to_dict() for name, f in self.info.features.items()}
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Declared shape of every feature."""
+        return {name: f.shape for name, f in self.info.features.items()}
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """Declared names of every feature."""
+        return {name: f.names for name, f in self.info.features.items()}
+
+    @property
+    def camera_keys(self) -> list[str]:
+        """Cameras, in the table or in videos."""
+        return [name for name, f in self.info.features.items() if f.is_camera]
+
+    @property
+    def video_keys(self) -> list[str]:
+        """Cameras stored as video."""
+        return self.info.video_keys
+
+    @property
+    def image_keys(self) -> list[str]:
+        """Cameras stored as pictures in the table."""
+        return [name for name, f in self.info.features.items() if f.dtype == "image"]
+
+    @property
+    def depth_keys(self) -> list[str]:
+        """Cameras that hold depth maps."""
+        return [name for name, f in self.info.features.items() if f.is_depth]
+
+    @property
+    def stats(self) -> Stats | None:
+        """Statistics over all episodes; None where the dataset has none.
+
+        Raises:
+            DatasetFormatError: `stats.json` is not valid.
+        """
+        path = self.root / STATS_PATH
+        if self._stats is None and path.exists():
+            try:
+                self._stats = stats_from_json(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, AttributeError) as error:
+                raise DatasetFormatError(f"{path} is not valid: {error}") from error
+        return self._stats
+
+    @stats.setter
+    def stats(self, value: Stats | None) -> None:
+        self._stats = value
+
+    def get_task_index(self, task: str) -> int | None:
+        """Return the number of a task, None when the dataset does not have it.
+
+        Args:
+            task: Its text.
+        """
+        return self.tasks.get(task)
+
+    def get_data_file_path(self, episode: int) -> Path:
+        """Return the table file with the rows of an episode.
+
+        Args:
+            episode: Its number.
+        """
+        return self.episodes.data_files[episode].path(self.root, self.info.data_path)
+
+    def get_video_file_path(self, episode: int, key: str) -> Path:
+        """Return the video file with an episode of a camera.
+
+        Args:
+            episode: Its number.
+            key: The camera.
+
+        Raises:
+            DatasetError: That is not a camera stored as video.
+        """
+        if key not in self.video_keys:
+            near = nearest(key, self.video_keys)
+            hint = f"Did you mean {near!r}?" if near else None
+            raise DatasetError(f"{key!r} is not a video of this dataset; it has {self.video_keys}.", hint=hint)
+        return self.episodes.video_files[key][episode].path(self.root, self.info.video_template, key)
+
+    def last_files(self) -> tuple[FileId | None, dict[str, FileId], FileId | None]:
+        """Return the highest numbers in use: table, video of each camera, episode table; None where none is."""
+        rows = self.episodes
+        if not len(rows):
+            return None, {}, None
+        videos = {key: max(files) for key, files in rows.video_files.items()}
+        taken = sorted((self.root / "meta/episodes").glob("chunk-*/file-*.parquet"))
+        last = taken[-1]
+        row = FileId(int(last.parent.name.removeprefix("chunk-")), int(last.stem.removeprefix("file-")))
+        return max(rows.data_files), videos, row
+
+    def filter_episodes(self, predicate: Callable[[dict[str, Any]], bool]) -> list[int]:
+        """Return the numbers of the episodes whose row satisfies a predicate.
+
+        Args:
+            predicate: Takes a row of the episode table.
+        """
+        return [i for i, row in enumerate(self.episodes) if predicate(row)]
+
+
+def _without_stats(row: EpisodeRow) -> dict[str, Any]:
+    return {name: value for name, value in row.to_columns().items() if not name.startswith("stats/")}
+
+
+def _complaint(path: Path) -> str | None:
+    """Say what is wrong with a file, at the price of a few bytes read."""
+    try:
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            return _parquet_complaint(file, size) if path.suffix == ".parquet" else _mp4_complaint(file, size)
+    except FileNotFoundError:
+        return "does not exist"
+    except OSError as error:
+        return f"cannot be read ({error})"
+
+
+def _parquet_complaint(file: Any, size: int) -> str | None:
+    if size < 12:
+        return f"is cut off after {size} bytes"
+    file.seek(-8, os.SEEK_END)
+    tail = file.read(8)
+    if tail[4:] != b"PAR1" or int.from_bytes(tail[:4], "little") > size - 12:
+        return "has no footer: it is cut off, or was not closed"
+    return None
+
+
+def _mp4_complaint(file: Any, size: int) -> str | None:
+    position, found = 0, set()
+    while position + 8 <= size:
+        file.seek(position)
+        header = file.read(16)
+        length, kind = int.from_bytes(header[:4], "big"), header[4:8]
+        if length == 1:
+            length = int.from_bytes(header[8:16], "big")
+        length = length or size - position
+        if length < 8 or position + length > size:
+            return f"is cut off after {size} bytes"
+        found.add(kind)
+        position += length
+    return None if b"moov" in found else "has no index: it is cut off, or was not closed"
+
+
+def _finish_swap(root: Path) -> None:
+    """Carry out a swap that was interrupted; wait for one that another process is carrying out."""
+    workspace = Workspace(root)
+    deadline = time.monotonic() + _SWAP_PATIENCE_S
+    while workspace.has_journal:
+        if workspace.lock():
+            try:
+                workspace.replay()
+            finally:
+                workspace.unlock()
+        elif time.monotonic() > deadline:
+            raise DatasetNotFinishedError(
+                f"{root} is being finalized by another process and did not become ready in time."
+            )
+        else:
+            time.sleep(0.02)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of a dataset as arrays, one set of columns a file, loaded when first needed. Rows are reached by offset.
+
+Small tables are held in memory. Large ones, and those with pictures, are unpacked once into a cache of memory-mapped
+Arrow files, so that all workers share one copy and memory does not grow with the dataset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ulna.core.errors import DatasetFormatError
+from ulna.core.files import atomic_path
+from ulna.core.paths import ulna_home
+from ulna.data.arrow_schema import numeric_column, table_columns
+from ulna.data.features import Feature
+from ulna.data.layout import FileId
+
+__all__ = ["TableFile", "TableStore"]
+
+logger = logging.getLogger(__name__)
+
+_IN_MEMORY_BYTES: Final = 64 * 2**20
+_MAX_OPEN: Final = 256
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """The columns of one data file.
+
+    Attributes:
+        path: The file.
+        numbers: Feature to array (rows, *shape), in the stored dtype.
+        others: Feature to Arrow column: texts, encoded pictures, structures.
+        starts: Global number of the first row of each episode to its row in this file.
+    """
+
+    path: Path
+    numbers: dict[str, npt.NDArray[Any]]
+    others: dict[str, Any]
+    starts: dict[int, int]
+
+
+class TableStore:
+    """Opens data files on demand. Picklable and safe to share by threads; a copy in another process opens anew.
+
+    Args:
+        root: Folder of the dataset.
+        template: Path template of data files.
+        features: All features.
+    """
+
+    def __init__(self, root: Path, template: str, features: dict[str, Feature]) -> None:
+        self._root, self._template = root, template
+        self._columns = table_columns(features)
+        self._files: OrderedDict[FileId, TableFile] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_files": OrderedDict(), "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "_lock": threading.Lock()})
+
+    def get(self, file: FileId) -> TableFile:
+        """Return the columns of a file.
+
+        Args:
+            file: Its number.
+
+        Raises:
+            DatasetFormatError: It cannot be read, or lacks a declared column.
+        """
+        loaded = self._files.get(file)
+        if loaded is not None:
+            return loaded
+        with self._lock:
+            if file not in self._files:
+                self._files[file] = self._load(file.path(self._root, self._template))
+                if len(self._files) > _MAX_OPEN:
+                    self._files.popitem(last=False)
+            return self._files[file]
+
+    def _load(self, path: Path) -> TableFile:
+        try:
+            table = self._table(path)
+        except FileNotFoundError as error:
+            raise DatasetFormatError(f"The table {path} does not exist.") from error
+        except (pa.ArrowException, OSError) as error:
+            raise DatasetFormatError(f"The table {path} cannot be read: {error}") from error
+        missing = [f.name for f in self._columns if f.name not in table.column_names]
+        if missing:
+            raise DatasetFormatError(
+                f"The table {path} lacks the declared columns {missing}; it has {table.column_names}."
+            )
+        numbers = {f.name: numeric_column(f, table[f.name], str(path)) for f in self._columns if f.is_numeric}
+        others = {f.name: _single(table[f.name], f) for f in self._columns if not f.is_numeric}
+        return TableFile(path, numbers, others, _starts(numbers["index"], numbers["frame_index"]))
+
+    def _table(self, path: Path) -> pa.Table:
+        parquet = pq.ParquetFile(path, memory_map=True)
+        metadata = parquet.metadata
+        size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+        has_pictures = any(f.dtype == "image" for f in self._columns)
+        if size <= _IN_MEMORY_BYTES and not (has_pictures and size > _IN_MEMORY_BYTES // 4):
+            return parquet.read(use_threads=False)
+        try:
+            return _unpacked(path, parquet)
+        except OSError as error:
+            logger.warning("%s is held in memory, because the cache cannot be written: %s", path, error)
+            return parquet.read(use_threads=False)
+
+
+def _unpacked(path: Path, parquet: pq.ParquetFile) -> pa.Table:
+    """Return the memory-mapped copy of a table, made when it is missing or the table has changed."""
+    stat = path.stat()
+    key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
+    cached = ulna_home() / "cache" / "tables" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.arrow"
+    if not cached.exists():
+        with atomic_path(cached) as temporary, pa.OSFile(str(temporary), "wb") as sink:
+            with pa.ipc.new_file(sink, parquet.schema_arrow) as writer:
+                for batch in parquet.iter_batches(batch_size=4096, use_threads=False):
+                    writer.write_batch(batch)
+    else:
+        os.utime(cached)
+    return pa.ipc.open_file(pa.memory_map(str(cached))).read_all()
+
+
+def _single(column: pa.ChunkedArray, feature: Feature) -> Any:
+    """Return a column in which one row is found fast; pictures as their encoded bytes."""
+    if feature.dtype == "image" and pa.types.is_struct(column.type):
+        column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks], type=pa.binary())
+    return column.chunk(0) if column.num_chunks == 1 else column
+
+
+def _starts(index: npt.NDArray[Any], frame: npt.NDArray[Any]) -> dict[int, int]:
+    rows = np.flatnonzero(frame == 0)
+    return {int(index[row]): int(row) for row in rows}

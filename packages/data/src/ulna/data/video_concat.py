@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins mp4 files of equal encoding by copying their packets; nothing is decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from ulna.core.errors import DatasetError
+
+__all__ = ["concatenate"]
+
+
+def concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
+    """Join videos, each beginning exactly where the frames before it end.
+
+    Args:
+        sources: Files of the same codec, size and pixel format, whose frames are 1 / fps apart from 0 on.
+        target: The file to write.
+        fps: Frames per second.
+
+    Returns:
+        Number of frames.
+
+    Raises:
+        DatasetError: The files do not fit together.
+    """
+    import av
+
+    frames = 0
+    with av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output:
+        stream: Any = None
+        shape: Any = None
+        last_dts = None
+        for source in sources:
+            with av.open(str(source)) as container:
+                old = container.streams.video[0]
+                found = (
+                    old.codec_context.name,
+                    old.codec_context.width,
+                    old.codec_context.height,
+                    old.codec_context.pix_fmt,
+                )
+                if stream is None:
+                    stream, shape = output.add_stream_from_template(old), found
+                    stream.time_base = old.time_base
+                elif found != shape:
+                    raise DatasetError(f"{source} is {found} and cannot be joined to {sources[0]}, which is {shape}.")
+                tick = Fraction(1, fps) / old.time_base
+                offset = round(frames * tick)
+                for packet in container.demux(old):
+                    if packet.size == 0:
+                        continue
+                    packet.pts += offset
+                    packet.dts = packet.dts + offset if last_dts is None else max(packet.dts + offset, last_dts + 1)
+                    if packet.dts > packet.pts:
+                        raise DatasetError(f"{source} decodes its frames too late to be joined to what comes before.")
+                    last_dts = packet.dts
+                    packet.stream = stream
+                    output.mux(packet)
+                    frames += 1
+    return frames

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decodes frames at given times: one open decoder per file, a bounded pool of them per process. Knows nothing of episodes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ulna.core.errors import DatasetFormatError, FrameTimestampError
+
+__all__ = ["DecoderPool", "VideoDecoder", "decoder_pool"]
+
+Pictures = npt.NDArray[np.uint8]
+
+_DEFAULT_OPEN: Final = 64
+
+
+class VideoDecoder:
+    """An open video. Created and closed by a `DecoderPool`; used by one thread at a time, in the process that opened it.
+
+    Args:
+        path: An mp4.
+
+    Raises:
+        DatasetFormatError: It cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        import av
+
+        self.path = path
+        self.lock = threading.Lock()
+        self.closed = False
+        try:
+            self._container = av.open(str(path))
+            self._stream = self._container.streams.video[0]
+        except (av.FFmpegError, OSError, IndexError) as error:
+            raise DatasetFormatError(f"The video {path} cannot be opened: {error}") from error
+        # One thread: with key frames every few pictures, threads only decode pictures nobody asked for.
+        self._stream.codec_context.thread_count = 1
+        self._base = float(self._stream.time_base)
+        self._frames: Any = None
+        self._time = -np.inf
+        self._picture: Pictures | None = None
+
+    def close(self) -> None:
+        """Close the file; waits for a read in another thread. Idempotent."""
+        with self.lock:
+            self._container.close()
+            self.closed = True
+            self._picture = self._frames = None
+
+    def read(self, times_s: Sequence[float], tolerance_s: float) -> Pictures:
+        """Decode the frames at some times; each frame is decoded once, neighbours in one go.
+
+        Args:
+            times_s: Times in the file, in any order, repeats allowed.
+            tolerance_s: Allowed deviation.
+
+        Returns:
+            uint8 (times, H, W, 3).
+
+        Raises:
+            FrameTimestampError: No frame is near enough to a time.
+            DatasetFormatError: Decoding failed.
+        """
+        import av
+
+        found: dict[float, Pictures] = {}
+        try:
+            for time_s in sorted(set(times_s)):
+                found[time_s] = self._at(time_s, tolerance_s)
+        except av.FFmpegError as error:
+            self._frames, self._time = None, -np.inf
+            raise DatasetFormatError(f"Decoding {self.path} failed: {error}") from error
+        if len(times_s) == 1:
+            return found[times_s[0]][None]
+        return np.stack([found[time_s] for time_s in times_s])
+
+    def _at(self, time_s: float, tolerance_s: float) -> Pictures:
+        if self._picture is not None and abs(self._time - time_s) <= tolerance_s:
+            return self._picture
+        if self._frames is None or not self._is_just_ahead(time_s):
+            self._seek(time_s)
+        for frame in self._frames:
+            now = float(frame.pts * self._base)
+            if now >= time_s - tolerance_s:
+                self._time, self._picture = now, frame.to_ndarray(format="rgb24")
+                if now - time_s <= tolerance_s:
+                    return self._picture
+                raise FrameTimestampError(f"no frame at {time_s:.6f} s: the next one is at {now:.6f} s in {self.path}")
+        self._frames, self._time = None, -np.inf
+        raise FrameTimestampError(f"no frame at {time_s:.6f} s: {self.path} ends before")
+
+    def _seek(self, time_s: float) -> None:
+        target = round(time_s / self._base)
+        self._container.seek(max(target, 0), stream=self._stream, backward=True, any_frame=False)
+        self._frames = self._container.decode(self._stream)
+        self._time, self._picture = -np.inf, None
+
+    def _is_just_ahead(self, time_s: float) -> bool:
+        """Whether going on decoding is not more work than jumping to the key frame before."""
+        if time_s <= self._time:
+            return False
+        entries = self._stream.index_entries
+        key = entries.search_timestamp(round(time_s / self._base), backward=True, any_frame=False)
+        return key < 0 or entries[key].timestamp * self._base <= self._time + 1.5 / float(self._stream.average_rate)
+
+
+class DecoderPool:
+    """Keeps the most recently used decoders of this process open. Thread-safe.
+
+    Args:
+        max_open: Decoders that may be open at once.
+    """
+
+    def __init__(self, max_open: int) -> None:
+        self._max_open = max(max_open, 1)
+        self._lock = threading.Lock()
+        self._open: OrderedDict[Path, VideoDecoder] = OrderedDict()
+        self.opened = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def read(self, path: Path, times_s: Sequence[float], tolerance_s: float) -> Pictures:
+        """Decode frames of a file.
+
+        Args:
+            path: The file.
+            times_s: Times in it.
+            tolerance_s: Allowed deviation.
+
+        Returns:
+            uint8 (times, H, W, 3).
+
+        Raises:
+            FrameTimestampError: No frame is near enough to a time.
+            DatasetFormatError: The file cannot be opened or decoded.
+        """
+        while True:
+            decoder = self._get(path)
+            with decoder.lock:
+                if not decoder.closed:
+                    return decoder.read(times_s, tolerance_s)
+
+    def _get(self, path: Path) -> VideoDecoder:
+        surplus = None
+        with self._lock:
+            decoder = self._open.get(path)
+            if decoder is None:
+                decoder = self._open[path] = VideoDecoder(path)
+                self.opened += 1
+                if len(self._open) > self._max_open:
+                    _, surplus = self._open.popitem(last=False)
+            else:
+                self._open.move_to_end(path)
+        if surplus is not None:
+            surplus.close()
+        return decoder
+
+    def close(self) -> None:
+        """Close every decoder."""
+        with self._lock:
+            decoders, self._open = list(self._open.values()), OrderedDict()
+        for decoder in decoders:
+            decoder.close()
+
+
+_pools: dict[int, DecoderPool] = {}
+_inherited: list[DecoderPool] = []
+
+
+def decoder_pool() -> DecoderPool:
+    """Return the pool of this process.
+
+    A process that was forked gets a pool of its own: open files share their position with the parent's, so decoders
+    that were inherited must never be used. Their number is bounded by `LEROBOT_VIDEO_DECODER_CACHE_SIZE` (64 if unset).
+    """
+    process = os.getpid()
+    pool = _pools.get(process)
+    if pool is None:
+        _inherited.extend(_pools.values())
+        _pools.clear()
+        size = os.environ.get("LEROBOT_VIDEO_DECODER_CACHE_SIZE", "")
+        pool = _pools[process] = DecoderPool(int(size) if size.isdigit() else _DEFAULT_OPEN)
+    return pool
