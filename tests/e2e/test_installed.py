@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users get when they install the wheels: commands that answer, plugins that are found, and nothing that was not asked for."""
+"""What users get when they install the wheels: commands that answer, plugins that are found, and nothing unasked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_core_alone(tmp_path: Path, wheel_folder: Path) -> None:
 
 
 def test_everything_is_found(tmp_path: Path, wheel_folder: Path) -> None:
-    """With `ulna[all]` every entry point of the tree is listed as usable, and removing one plugin removes only its own."""
+    """With `ulna[all]` every entry point of the tree is listed, and removing one plugin removes only its own."""
     shop = workshop(tmp_path, wheel_folder, "ulna[all]")
     listed = shop.do("plugins", "list")
     for item in tree.distributions():
