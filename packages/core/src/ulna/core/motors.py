@@ -78,7 +78,9 @@ def normalize(
     """
     low, high = calibration.range_min, calibration.range_max
     if high == low:
-        raise CalibrationError(f"Motor {calibration.id}: range_min equals range_max ({low}).", hint="Calibrate it again.")
+        raise CalibrationError(
+            f"Motor {calibration.id}: range_min equals range_max ({low}).", hint="Calibrate it again."
+        )
     if mode is MotorNormMode.DEGREES:
         return (ticks - (low + high) / 2) * 360 / (resolution - 1)
     inside = min(high, max(low, ticks))
@@ -111,7 +113,9 @@ def unnormalize(
     """
     low, high = calibration.range_min, calibration.range_max
     if high == low:
-        raise CalibrationError(f"Motor {calibration.id}: range_min equals range_max ({low}).", hint="Calibrate it again.")
+        raise CalibrationError(
+            f"Motor {calibration.id}: range_min equals range_max ({low}).", hint="Calibrate it again."
+        )
     if mode is MotorNormMode.DEGREES:
         return int(value * (resolution - 1) / 360 + (low + high) / 2)
     int(value)
@@ -182,7 +186,7 @@ class MotorsBus(ABC):
         ConfigError: Two motors share an id, or a model is unknown.
     """
 
-    capabilities: ClassVar[BusCapabilities] = BusCapabilities()
+    capabilities: BusCapabilities = BusCapabilities()
     model_resolution: ClassVar[Mapping[str, int]] = {}
     apply_drive_mode: ClassVar[bool] = True
     normalized_data: ClassVar[frozenset[str]] = frozenset({"Goal_Position", "Present_Position"})
@@ -211,7 +215,9 @@ class MotorsBus(ABC):
                 problems.append(ConfigProblem(f"motors.{name}.model", motor.model, text, nearest(motor.model, known)))
         for number, names in by_id.items():
             if len(names) > 1:
-                problems.append(ConfigProblem(f"motors.{names[1]}.id", number, f"an id of its own; {names[0]} has it too"))
+                problems.append(
+                    ConfigProblem(f"motors.{names[1]}.id", number, f"an id of its own; {names[0]} has it too")
+                )
         if problems:
             raise ConfigError(problems, title=f"{type(self).__name__} motors")
 
@@ -225,7 +231,9 @@ class MotorsBus(ABC):
         self.connect()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.disconnect()
 
     @property
