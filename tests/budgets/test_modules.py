@@ -12,15 +12,17 @@ from tooling import crowds, processes, tree
 NEVER_IN_CORE = {"torch", "numpy", "pydantic", "typer", "cv2", "serial"}
 HEAVY = {"torch", "torchvision", "cv2", "av", "pyarrow", "matplotlib", "transformers", "diffusers", "datasets", "wandb"}
 WITH_HARDWARE = {"serial", "can", "scservo_sdk", "dynamixel_sdk", "pyrealsense2"}
-NOT_A_CONFIG = {"ulna.commands", "ulna.hooks"}
+NOT_A_CONFIG = {"ulna.commands", "ulna.hooks", "ulna.processors"}
+"""Groups whose entry points name no configuration; a processor step is the implementation itself and may need torch."""
 
 
-def entry_points(groups_wanted: bool) -> list[tuple[str, str]]:
-    """Return `group/name` and module of the entry points of this tree: of configurations, or of commands and hooks."""
+def entry_points(of_configurations: bool) -> list[tuple[str, str]]:
+    """Return `group/name` and module of the entry points of this tree: of configurations, or of commands."""
     found = []
     for distribution in tree.distributions():
         for group, entries in distribution.project.get("entry-points", {}).items():
-            if group.startswith("ulna.") and (group not in NOT_A_CONFIG) == groups_wanted:
+            wanted = group not in NOT_A_CONFIG if of_configurations else group == "ulna.commands"
+            if group.startswith("ulna.") and wanted:
                 found += [(f"{group}/{name}", target.partition(":")[0]) for name, target in entries.items()]
     return found
 

@@ -54,7 +54,7 @@ def own_problems(distribution: tree.Distribution) -> list[str]:
 
 
 def deptry_command(distribution: tree.Distribution) -> list[str]:
-    """Return the deptry command for one distribution, with the settings of the root pyproject.toml.
+    """Return the deptry command for one distribution: the settings of the root, and its own exceptions by rule.
 
     Args:
         distribution: The one to check.
@@ -64,13 +64,17 @@ def deptry_command(distribution: tree.Distribution) -> list[str]:
     """
     settings = tomllib.loads((tree.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["deptry"]
     mapping = ",".join(f"{package}={module}" for package, module in settings["package_module_name_map"].items())
-    own = [item.name for item in tree.distributions()]
-    late = found_at_run_time(distribution)
+    excused = {item.name for item in tree.distributions()} | found_at_run_time(distribution)
+    excused |= {tree.requirement_name(text) for text in distribution.extras.get(tree.TEST_EXTRA, [])}
+    own_rules: dict[str, list[str]] = (
+        distribution.pyproject.get("tool", {}).get("deptry", {}).get("per_rule_ignores", {})
+    )
+    rules = {**own_rules, "DEP002": sorted(excused | set(own_rules.get("DEP002", [])))}
     return [
         *(str(Path(sys.executable).with_name("deptry")), "src"),
         *("--known-first-party", "ulna"),
         *("--package-module-name-map", mapping),
-        *("--per-rule-ignores", "DEP002=" + "|".join(sorted({*own, *late}))),
+        *("--per-rule-ignores", ",".join(f"{rule}={'|'.join(names)}" for rule, names in rules.items())),
     ]
 
 

@@ -78,6 +78,23 @@ def line_count(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 
 
+def code_line_count(path: Path) -> int:
+    """Count the lines of code of a file.
+
+    Args:
+        path: A Python file.
+
+    Returns:
+        Lines that are neither blank nor a comment nor part of a docstring.
+    """
+    texts: set[int] = set()
+    for node in ast.walk(syntax(path)):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            texts.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    return sum(1 for number, line in lines if number not in texts and line.strip() and not line.strip().startswith("#"))
+
+
 def functions(path: Path) -> Iterator[Function]:
     """Yield every function and method of a file.
 

@@ -20,6 +20,9 @@ ROOT = Path(__file__).resolve().parents[2]
 META = "ulna"
 """Folder and distribution name of the meta-distribution, the only one without a module."""
 
+TEST_EXTRA = "test"
+"""The extra that names what only the tests of a distribution need."""
+
 
 def normalize(name: str) -> str:
     """Return a distribution name in the form that PyPI compares.
@@ -131,17 +134,17 @@ class Distribution:
         return found
 
     def depends_on(self, *, optional: bool = True) -> set[str]:
-        """Return the normalized names of all declared dependencies.
+        """Return the normalized names of what the shipped code may need.
 
         Args:
-            optional: Whether the extras count too.
+            optional: Whether the extras count too (the extra `test` never does: it serves the tests).
 
         Returns:
             Distribution names, ours and third-party ones.
         """
         texts = list(self.requirements)
         if optional:
-            texts += [text for extra in self.extras.values() for text in extra]
+            texts += [text for extra, wanted in self.extras.items() if extra != TEST_EXTRA for text in wanted]
         return {requirement_name(text) for text in texts}
 
 
