@@ -7,6 +7,7 @@ pyproject.toml declares. Run as `python -m tooling.contracts`.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -91,7 +92,10 @@ def check() -> subprocess.CompletedProcess[str]:
         file = Path(scratch, "contracts.ini")
         file.write_text(configuration(), encoding="utf-8")
         command = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache", str(file)]
-        return subprocess.run(command, cwd=tree.ROOT, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        # Every source folder is on the path, so that a distribution is checked before it is installed, too.
+        path = os.pathsep.join(str(folder) for folder in tree.source_folders())
+        variables = {**os.environ, "PYTHONPATH": path}
+        return subprocess.run(command, cwd=tree.ROOT, env=variables, capture_output=True, text=True)
 
 
 def main() -> int:
