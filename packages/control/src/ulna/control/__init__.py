@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real-time loops: teleoperate, record, replay, roll out, calibrate. Names resolve when first used; importing this loads nothing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ulna.control.approach import JumpError as JumpError
+    from ulna.control.approach import JumpGuard as JumpGuard
+    from ulna.control.approach import JumpGuardConfig as JumpGuardConfig
+    from ulna.control.approach import move_to as move_to
+    from ulna.control.camera_watch import CameraLossConfig as CameraLossConfig
+    from ulna.control.camera_watch import CameraLostError as CameraLostError
+    from ulna.control.compatibility import IncompatibleError as IncompatibleError
+    from ulna.control.driving import Processors as Processors
+    from ulna.control.episodes import run_recording as run_recording
+    from ulna.control.interrupts import Interrupts as Interrupts
+    from ulna.control.interrupts import StopRequest as StopRequest
+    from ulna.control.keyboard import TerminalKeys as TerminalKeys
+    from ulna.control.keyboard import open_keys as open_keys
+    from ulna.control.logbook import EpisodeReport as EpisodeReport
+    from ulna.control.logbook import read_reports as read_reports
+    from ulna.control.loop import LoopStats as LoopStats
+    from ulna.control.loop import RateLoop as RateLoop
+    from ulna.control.record_plan import EpisodePlan as EpisodePlan
+    from ulna.control.record_plan import RecordingInterruptedError as RecordingInterruptedError
+    from ulna.control.record_plan import RecordResult as RecordResult
+    from ulna.control.recording import DatasetRecordConfig as DatasetRecordConfig
+    from ulna.control.recording import RecordConfig as RecordConfig
+    from ulna.control.recording import dataset_features as dataset_features
+    from ulna.control.recording import open_dataset as open_dataset
+    from ulna.control.recording import record as record
+    from ulna.control.runtime import KeySource as KeySource
+    from ulna.control.runtime import NoKeys as NoKeys
+    from ulna.control.runtime import Phase as Phase
+    from ulna.control.runtime import Runtime as Runtime
+    from ulna.control.runtime import Tick as Tick
+    from ulna.control.session import RestConfig as RestConfig
+    from ulna.control.session import Session as Session
+    from ulna.control.teleoperation import TeleoperateConfig as TeleoperateConfig
+    from ulna.control.teleoperation import TeleoperateResult as TeleoperateResult
+    from ulna.control.teleoperation import TeleoperateSettings as TeleoperateSettings
+    from ulna.control.teleoperation import run_teleoperation as run_teleoperation
+    from ulna.control.teleoperation import teleoperate as teleoperate
+
+_HOMES = {
+    "approach": ("JumpError", "JumpGuard", "JumpGuardConfig", "move_to"),
+    "camera_watch": ("CameraLossConfig", "CameraLostError"),
+    "compatibility": ("IncompatibleError",),
+    "driving": ("Processors",),
+    "episodes": ("run_recording",),
+    "interrupts": ("Interrupts", "StopRequest"),
+    "keyboard": ("TerminalKeys", "open_keys"),
+    "logbook": ("EpisodeReport", "read_reports"),
+    "loop": ("LoopStats", "RateLoop"),
+    "record_plan": ("EpisodePlan", "RecordResult", "RecordingInterruptedError"),
+    "recording": ("DatasetRecordConfig", "RecordConfig", "dataset_features", "open_dataset", "record"),
+    "runtime": ("KeySource", "NoKeys", "Phase", "Runtime", "Tick"),
+    "session": ("RestConfig", "Session"),
+    "teleoperation": (
+        "TeleoperateConfig",
+        "TeleoperateResult",
+        "TeleoperateSettings",
+        "run_teleoperation",
+        "teleoperate",
+    ),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [*sorted(_HOME_OF)]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"ulna.control.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording from settings: makes the devices, opens or continues the dataset, and hands over to `episodes`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from ulna.control.compatibility import check_names
+from ulna.control.episodes import run_recording
+from ulna.control.record_plan import EpisodePlan, RecordResult
+from ulna.control.runtime import Runtime
+from ulna.core.config import Config
+from ulna.core.errors import DatasetError
+from ulna.core.factories import make_robot_from_config, make_teleoperator_from_config
+from ulna.core.robots import Robot, RobotConfig
+from ulna.core.teleoperators import TeleoperatorConfig
+
+if TYPE_CHECKING:
+    from ulna.data import LeRobotDataset
+
+__all__ = ["DatasetRecordConfig", "RecordConfig", "dataset_features", "open_dataset", "record"]
+
+
+class DatasetRecordConfig(EpisodePlan):
+    """The dataset, and what is recorded into it."""
+
+    repo_id: str = Field(pattern=r"^[^/\s]+/[^/\s]+$", description="Name of the dataset, `user/name`.")
+    root: Path | None = Field(None, description="Its folder; default: `<Ulna home>/datasets/<repo_id>`.")
+    fps: int = Field(30, gt=0, description="Frames a second.")
+    video: bool = Field(True, description="Store cameras as video, else as pictures in the table.")
+    vcodec: str = Field("h264", description="Video codec: h264, hevc or av1.")
+    encoder_threads: int | None = Field(None, ge=1, description="Threads of each encoder; default: its own choice.")
+    encoder_queue_maxsize: int = Field(30, ge=1, description="Frames that may wait for each camera's encoder.")
+    push_to_hub: bool = Field(False, description="Upload the dataset at the end.")
+    private: bool | None = Field(
+        None, description="Whether the uploaded dataset is private; default: the account's setting."
+    )
+    tags: list[str] | None = Field(None, description="Tags of the uploaded dataset.")
+
+
+class RecordConfig(Config):
+    """Settings of `ulna record`."""
+
+    robot: RobotConfig = Field(description="The robot that follows.")
+    teleop: TeleoperatorConfig = Field(description="The teleoperator that leads.")
+    dataset: DatasetRecordConfig = Field(description="The dataset, and what is recorded into it.")
+    resume: bool = Field(False, description="Continue the dataset until it has `dataset.num_episodes` episodes in all.")
+    display_data: bool = Field(False, description="Show every joint below the rate, on a terminal.")
+
+
+def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult:
+    """Record a dataset, or continue one.
+
+    Args:
+        config: Settings.
+        runtime: Time, keys, stop and observers.
+
+    Returns:
+        What was recorded.
+
+    Raises:
+        DatasetError: The dataset exists and `resume` is off, or the other way round; or it has all episodes already.
+        IncompatibleError: Teleoperator, robot and dataset do not fit together; nothing was connected.
+        RecordingInterruptedError: The hardware, the guard or the dataset failed; `result` says what is safe.
+        KeyboardInterrupt: Ctrl-C was pressed twice.
+    """
+    robot, teleop = make_robot_from_config(config.robot), make_teleoperator_from_config(config.teleop)
+    _check_target(config, robot)
+
+    def dataset() -> LeRobotDataset:
+        return open_dataset(config.dataset, robot, resume=config.resume)
+
+    result = run_recording(robot, teleop, dataset, config.dataset, runtime)
+    if config.dataset.push_to_hub and result.written:
+        _push(config.dataset)
+    return result
+
+
+def open_dataset(config: DatasetRecordConfig, robot: Robot, *, resume: bool = False) -> LeRobotDataset:
+    """Open the dataset for recording.
+
+    Args:
+        config: Settings of the dataset.
+        robot: Its features become those of a new dataset.
+        resume: Whether to continue an existing one.
+
+    Returns:
+        The dataset, open for recording.
+
+    Raises:
+        DatasetError: It exists, or does not, contrary to `resume`.
+    """
+    from ulna.data import LeRobotDataset, RGBEncoderConfig
+
+    encoder = RGBEncoderConfig(vcodec=config.vcodec, threads=config.encoder_threads)
+    if resume:
+        return LeRobotDataset.resume(
+            config.repo_id, config.root, rgb_encoder=encoder, encoder_queue_maxsize=config.encoder_queue_maxsize
+        )
+    return LeRobotDataset.create(
+        config.repo_id,
+        config.fps,
+        dataset_features(robot, use_videos=config.video),
+        root=config.root,
+        robot_type=robot.robot_type,
+        use_videos=config.video,
+        rgb_encoder=encoder,
+        encoder_queue_maxsize=config.encoder_queue_maxsize,
+    )
+
+
+def dataset_features(robot: Robot, *, use_videos: bool = True) -> dict[str, dict[str, Any]]:
+    """Return the features of a dataset recorded with a robot.
+
+    Args:
+        robot: The robot.
+        use_videos: Whether cameras are stored as video.
+
+    Returns:
+        Key to `dtype`, `shape` and `names`.
+    """
+    from ulna.data import hw_features_to_dataset_features
+
+    return hw_features_to_dataset_features(robot.observation_features, robot.action_features, use_videos)
+
+
+def _check_target(config: RecordConfig, robot: Robot) -> None:
+    """Refuse what cannot work before any device is opened."""
+    from ulna.data.location import new_root
+
+    wanted = config.dataset
+    if config.resume:
+        _check_continued(wanted, robot)
+        return
+    try:
+        new_root(wanted.repo_id, wanted.root)
+    except DatasetError as error:
+        raise DatasetError(
+            error.message, hint="Continue it with --resume=true, or choose another --dataset.root"
+        ) from error
+
+
+def _check_continued(wanted: DatasetRecordConfig, robot: Robot) -> None:
+    from ulna.data import LeRobotDatasetMetadata
+
+    meta = LeRobotDatasetMetadata(wanted.repo_id, wanted.root)
+    if meta.total_episodes >= wanted.num_episodes:
+        raise DatasetError(
+            f"{wanted.repo_id} has {meta.total_episodes} episodes already, and num_episodes={wanted.num_episodes} is the total.",
+            hint=f"To record 10 more: --dataset.num_episodes={meta.total_episodes + 10}",
+        )
+    if meta.fps != wanted.fps:
+        raise DatasetError(
+            f"{wanted.repo_id} is recorded at {meta.fps} Hz, not at {wanted.fps} Hz.",
+            hint=f"Use --dataset.fps={meta.fps}",
+        )
+    theirs = {key: f["names"] for key, f in meta.features.items() if key.startswith(("observation.", "action"))}
+    ours = {key: f["names"] for key, f in dataset_features(robot).items()}
+    title = f"the dataset {wanted.repo_id}"
+    check_names(theirs, ours, needs=title, offers=f"the robot {robot.robot_type}")
+    for key in ("observation.state", "action"):
+        check_names(
+            theirs.get(key) or (),
+            ours.get(key) or (),
+            needs=f"{key} of {title}",
+            offers=f"the robot {robot.robot_type}",
+        )
+
+
+def _push(config: DatasetRecordConfig) -> None:
+    from ulna.data import LeRobotDataset
+
+    dataset = LeRobotDataset(config.repo_id, config.root)
+    push = getattr(dataset, "push_to_hub", None)
+    if push is None:
+        raise DatasetError(f"This version of ulna-data cannot upload; {config.repo_id} lies in {dataset.root}.")
+    push(private=config.private, tags=config.tags)
