@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ACT, the action chunking transformer. The settings load without torch; the policy loads on use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ulna.policies.act.__about__ import __version__
+from ulna.policies.act.config import ACTConfig
+
+if TYPE_CHECKING:
+    from ulna.policies.act.policy import ACTPolicy
+
+__all__ = ["ACTConfig", "ACTPolicy", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ACTPolicy":
+        from ulna.policies.act.policy import ACTPolicy
+
+        return ACTPolicy
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
