@@ -13,7 +13,9 @@ from typing import Any, Generic, TypeVar
 from pydantic import BaseModel
 
 from ulna.core.config import Config
-from ulna.core.errors import ConfigError, ConfigProblem
+from ulna.core.constants import CONFIG_NAME
+from ulna.core.errors import CheckpointError, ConfigError, ConfigProblem
+from ulna.core.hub import local_folder
 from ulna.core.options.describing import describe
 from ulna.core.options.schema import Typing, chosen_class, is_choice, model_of
 from ulna.core.options.sources import CONFIG_FLAGS, Assignment, Given, Tree, assign, merge, plant, read_file, read_flags
@@ -134,18 +136,24 @@ def _open_checkpoints(cls: type[BaseModel], tree: Tree, *, over_files: bool = Fa
 
 
 def _checkpoint(section: type[BaseModel], path: str, setting: str, rest: Tree) -> Tree:
-    folder = Path(path).expanduser()
+    try:
+        folder = local_folder(path, needs=CONFIG_NAME)
+    except CheckpointError as error:
+        raise ConfigError([ConfigProblem(setting, path, error.message)], hint=error.hint) from error
     inner = folder / "pretrained_model"
-    if not (folder / "config.json").is_file() and (inner / "config.json").is_file():
+    if not (folder / CONFIG_NAME).is_file() and (inner / CONFIG_NAME).is_file():
         folder = inner
-    file = folder / "config.json"
+    file = folder / CONFIG_NAME
     tree = plant(read_file(file, wanted_by=setting), f"checkpoint {file}")
     cls = chosen_class(section, {**rest, **tree})
     unknown = [] if cls is section else [name for name in tree if name not in cls.model_fields]
     if unknown:
         _log.warning("%s: unknown to %s and left out: %s", file, cls.__name__, ", ".join(unknown))
     known: Tree = {name: node for name, node in tree.items() if name not in unknown}
-    return {**known, "pretrained_path": Given(str(folder), f"--{setting}")}
+    return {
+        **known,
+        "pretrained_path": Given(str(folder) if Path(path).expanduser().exists() else path, f"--{setting}"),
+    }
 
 
 def _pointed(problem: ConfigProblem, cls: type[BaseModel], tree: Tree) -> ConfigProblem:

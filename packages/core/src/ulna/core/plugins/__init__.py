@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ulna.core.plugins.kinds import KINDS, KindInfo
     from ulna.core.plugins.loading import Origin, import_object
     from ulna.core.plugins.records import STATUSES, FoundEntryPoint, PluginRecord, normalize
-    from ulna.core.plugins.scanning import copies, installed_version, scan
+    from ulna.core.plugins.scanning import copies, installed, scan
 
 _HOME = {
     "events": ("HookSpecs", "Hooks", "call_hook", "hookimpl", "hooks"),
@@ -22,7 +22,7 @@ _HOME = {
     "loading": ("Origin", "import_object"),
     "records": ("STATUSES", "FoundEntryPoint", "PluginRecord", "normalize"),
     "indexing": ("IN_PROCESS", "Registry", "load_object", "registry", "use_registry"),
-    "scanning": ("copies", "installed_version", "scan"),
+    "scanning": ("copies", "installed", "scan"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
@@ -43,7 +43,7 @@ __all__ = [
     "hookimpl",
     "hooks",
     "import_object",
-    "installed_version",
+    "installed",
     "judge",
     "load_object",
     "normalize",

@@ -96,29 +96,42 @@ def _entry_problem(entry: Any) -> str | None:
     return None
 
 
-def describe_plugin(record: PluginRecord, obj: Any) -> dict[str, Any]:
+def describe_plugin(record: PluginRecord, obj: Any, previous: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the manifest entry of a loaded plugin.
 
-    Title, capabilities and hardware ids come from the object's `plugin_title`, `plugin_capabilities` and
-    `plugin_hardware_ids` where it declares them; the summary is `plugin_summary` or the first line of its docstring.
+    What the object declares counts: `plugin_title`, `plugin_summary`, `plugin_capabilities`, `plugin_hardware_ids` and
+    `plugin_api_level`. Else what was written by hand is kept. Else the summary is the first line of the docstring.
 
     Args:
         record: Its record.
         obj: What its entry point loaded to.
+        previous: Its manifest entry so far.
     """
-    help_text = getattr(getattr(obj, "info", None), "help", None)
-    doc = help_text if isinstance(help_text, str) else getattr(obj, "__doc__", None)
-    summary = getattr(obj, "plugin_summary", "") or next(iter((doc or "").strip().splitlines()), "").strip()
+    old = previous or {}
+
+    def said(name: str, otherwise: Any) -> Any:
+        return getattr(obj, f"plugin_{name}", None) or old.get(name) or otherwise
+
     return {
         "kind": record.kind,
         "type": record.type,
         "value": record.value,
-        "api_level": int(getattr(obj, "plugin_api_level", 0) or KINDS[record.kind].api_level),
-        "title": str(getattr(obj, "plugin_title", "") or record.type.replace("_", " ")),
-        "summary": summary,
-        "capabilities": sorted(getattr(obj, "plugin_capabilities", ())),
-        "hardware_ids": list(getattr(obj, "plugin_hardware_ids", ())),
+        "api_level": int(getattr(obj, "plugin_api_level", None) or KINDS[record.kind].api_level),
+        "title": str(said("title", record.type.replace("_", " "))),
+        "summary": str(said("summary", _first_line(obj))),
+        "capabilities": list(said("capabilities", ())),
+        "hardware_ids": list(said("hardware_ids", ())),
     }
+
+
+def _first_line(obj: Any) -> str:
+    """Return the first line of what an object says about itself; a Typer app says it in its help or its one command."""
+    commands = getattr(obj, "registered_commands", None) or ()
+    texts = [getattr(getattr(obj, "info", None), "help", None)]
+    texts += [text for command in commands[:1] for text in (command.help, getattr(command.callback, "__doc__", None))]
+    texts += [] if commands else [getattr(obj, "__doc__", None)]
+    text = next((text for text in texts if isinstance(text, str) and text.strip()), "")
+    return next(iter(text.strip().splitlines()), "").strip()
 
 
 def generate(
@@ -129,13 +142,15 @@ def generate(
     Args:
         distribution: Its name.
         plugins: Records with the objects they loaded to.
-        previous: The manifest so far; its title, summary and links, written by hand, are kept.
+        previous: The manifest so far; what was written by hand and no code declares is kept.
 
     Returns:
         The document to write as `ulna-plugin.json`.
     """
     old = previous or {}
-    entries = sorted((describe_plugin(r, o) for r, o in plugins), key=lambda e: (e["kind"], e["type"]))
+    hand = {(entry.get("kind"), entry.get("type")): entry for entry in old.get("plugins", ())}
+    described = (describe_plugin(record, obj, hand.get((record.kind, record.type))) for record, obj in plugins)
+    entries = sorted(described, key=lambda entry: (entry["kind"], entry["type"]))
     return {
         "manifest": MANIFEST_VERSION,
         "distribution": distribution,

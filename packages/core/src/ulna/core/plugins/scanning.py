@@ -10,7 +10,7 @@ import importlib_metadata
 from ulna.core.plugins.kinds import GROUP_PREFIX
 from ulna.core.plugins.records import FoundEntryPoint, normalize
 
-__all__ = ["MANIFEST_NAMES", "copies", "installed_version", "scan"]
+__all__ = ["MANIFEST_NAMES", "copies", "installed", "scan"]
 
 MANIFEST_NAMES = ("extra_metadata/ulna-plugin.json", "ulna-plugin.json")
 """Where a manifest lies inside the metadata folder; the first is where hatchling's `extra-metadata` puts it."""
@@ -45,17 +45,15 @@ def copies(name: str) -> list[str]:
     return list(dict.fromkeys(_location(hit) for hit in hits if _head(hit) is not None))
 
 
-def installed_version(name: str) -> str | None:
-    """Return the version of an installed distribution, or None.
+def installed(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return version and `Requires-Dist` lines of an installed distribution, or None.
 
     Args:
         name: Name of the distribution.
     """
-    for hit in importlib_metadata.Distribution.discover(name=name):
-        head = _head(hit)
-        if head is not None:
-            return str(head["version"])
-    return None
+    heads = (_head(hit) for hit in importlib_metadata.Distribution.discover(name=name))
+    head = next((head for head in heads if head is not None), None)
+    return None if head is None else (head["version"], tuple(head["requires"].splitlines()))
 
 
 def _carriers(distributions: Iterable[importlib_metadata.Distribution]) -> Iterator[dict[str, str]]:

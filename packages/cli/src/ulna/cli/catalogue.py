@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which distribution brings which command, for those who do not have it yet. Installed ones have entry points."""
+
+from __future__ import annotations
+
+__all__ = ["BROUGHT_BY", "install_hint"]
+
+_COMMANDS = {
+    "ulna-control": ("calibrate", "cameras", "detect", "motors", "record", "replay", "rollout", "teleoperate"),
+    "ulna-data": ("dataset",),
+    "ulna-servers-policy": ("serve",),
+    "ulna-servers-rl": ("rl",),
+    "ulna-sim": ("sim",),
+    "ulna-training": ("eval", "train"),
+    "ulna[demo]": ("demo",),
+}
+BROUGHT_BY: dict[str, str] = {command: name for name, commands in _COMMANDS.items() for command in commands}
+"""Command to what `pip install` needs to be given."""
+
+
+def install_hint(command: str) -> str | None:
+    """Return how to get a command that is not installed, or None when nobody is known to bring it.
+
+    Args:
+        command: Name of the command.
+    """
+    distribution = BROUGHT_BY.get(command)
+    return None if distribution is None else f"Install it with: pip install {distribution!r}".replace("'", '"')
