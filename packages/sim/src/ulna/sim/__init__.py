@@ -10,16 +10,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .__about__ import __version__
-    from .arm import Hand, SimArm
-    from .bus import SimFeetechBus, WireRecord
-    from .clock import VirtualClock
-    from .expert import ScriptedExpert
-    from .faults import BusCounters, FaultPlan
-    from .feetech import SimFeetechServo
-    from .scene import Scene, SceneState
-    from .sharing import WorldReader
-    from .simulation import Simulation
+    from ulna.sim.__about__ import __version__
+    from ulna.sim.arm import Hand, SimArm
+    from ulna.sim.bus import SimFeetechBus, WireRecord
+    from ulna.sim.clock import VirtualClock
+    from ulna.sim.expert import ScriptedExpert
+    from ulna.sim.faults import BusCounters, FaultPlan
+    from ulna.sim.feetech import SimFeetechServo
+    from ulna.sim.scene import Scene, SceneState
+    from ulna.sim.sharing import WorldReader
+    from ulna.sim.simulation import Simulation
 
 __all__ = [
     "BusCounters",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A simulated SO-101 arm: six servos moved by motors, gravity and a hand, told in joint angles. Geometry is `kinematics`'."""
+"""A simulated SO-101 arm: six servos moved by motors, gravity and a hand. Its geometry is in `kinematics`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ulna.core.errors import ConfigError, ConfigProblem
-
-from .feetech import SimFeetechServo
-from .kinematics import JOINT_LIMITS, JOINTS, REST_POSE, Skeleton, forward_kinematics, gravity_load, skeleton
+from ulna.sim.feetech import SimFeetechServo
+from ulna.sim.kinematics import JOINT_LIMITS, JOINTS, REST_POSE, Skeleton, forward_kinematics, gravity_load, skeleton
 
 __all__ = ["CalibrationEntry", "Hand", "SimArm", "joint_to_ticks", "ticks_to_joint"]
 
@@ -65,8 +64,8 @@ def _range(name: str) -> tuple[int, int]:
 class SimArm:
     """Six `sts3215` with ids 1..6, joined by links. Created by a `Simulation` or a test, needs no closing.
 
-    How far the encoders are from the joints' zero is drawn from `seed`, as assembly leaves it to chance; a calibrated arm has the
-    homing offsets and limits that undo it in its EEPROM.
+    How far the encoders are from the joints' zero is drawn from `seed`, as assembly leaves it to chance; a calibrated
+    arm has the homing offsets and limits that undo it in its EEPROM.
 
     Args:
         seed: Seeds the assembly.
@@ -86,7 +85,7 @@ class SimArm:
         seed: int = 0,
         calibrated: bool = True,
         supply_v: float | None = None,
-        lock: threading.RLock | None = None,  # type: ignore[valid-type]
+        lock: threading.RLock | None = None,
     ) -> None:
         self.lock = threading.RLock() if lock is None else lock
         rng = random.Random(f"assembly-{seed}")
@@ -95,7 +94,11 @@ class SimArm:
         self.servos: dict[str, SimFeetechServo] = {}
         for number, name in enumerate(JOINTS, start=1):
             servo = SimFeetechServo(
-                number, "sts3215", position=self._encoder(name, REST_POSE[name]), stops=self._stops(name), supply_v=supply_v
+                number,
+                "sts3215",
+                position=self._encoder(name, REST_POSE[name]),
+                stops=self._stops(name),
+                supply_v=supply_v,
             )
             self.servos[name] = servo
         self.hand = Hand(self)

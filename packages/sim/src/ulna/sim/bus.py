@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Feetech bus on a pseudo terminal: a thread carries bytes between clients and simulated servos. Packets are `feetech.line`'s."""
+"""A Feetech bus on a pseudo terminal: a thread carries bytes between clients and servos. Packets are in `feetech`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Final, Literal
 
 from ulna.core.clock import Clock, MonotonicClock
 from ulna.core.errors import DeviceConnectError, DeviceError, DeviceNotConnectedError
+from ulna.sim.faults import BusCounters, FaultPlan
+from ulna.sim.feetech import FeetechLine, SimFeetechServo, instruction_packet
+from ulna.sim.terminal import PseudoTerminal
 
-from .faults import BusCounters, FaultPlan
-from .feetech import FeetechLine, SimFeetechServo, instruction_packet
 from .feetech.line import Reply
-from .terminal import PseudoTerminal
 
 __all__ = ["SimFeetechBus", "WireRecord"]
 
@@ -45,7 +45,7 @@ class WireRecord:
 
 
 class SimFeetechBus:
-    """Simulated servos behind a serial port. Open `port` with any serial library. Closed by `close` or the `with` block.
+    """Simulated servos behind a serial port for any serial library. Closed by `close` or at the end of a `with` block.
 
     A daemon thread sleeps until bytes arrive. Time comes from `clock`: before each packet the servos are brought to the
     present. `lock` guards the servos; take it to look at or change them while a client is connected.
@@ -53,8 +53,8 @@ class SimFeetechBus:
     Args:
         servos: What hangs on the wire.
         clock: Source of time; real time when None.
-        advance: Brings the servos to a time of the clock; by default each servo is moved by itself. A simulated arm passes
-            its own, because there the joints pull at each other.
+        advance: Brings the servos to a time of the clock; by default each servo is moved by itself. A simulated arm
+            passes its own, because there the joints pull at each other.
         lock: Guards the servos; pass one to share it among several buses of one world.
         paced: Hold replies back as long as the bytes and the servos' return delay take on a real wire (in real time).
         latency_s: What a USB adapter adds to the first reply of an exchange.
@@ -84,7 +84,7 @@ class SimFeetechBus:
         *,
         clock: Clock | None = None,
         advance: Callable[[float], None] | None = None,
-        lock: threading.RLock | None = None,  # type: ignore[valid-type]
+        lock: threading.RLock | None = None,
         paced: bool = False,
         latency_s: float = 0.0,
         echo: bool = False,
@@ -187,12 +187,16 @@ class SimFeetechBus:
             deadline = time.perf_counter() + _SETTLE_TIMEOUT_S
             poll = select.poll()
             poll.register(terminal.master, select.POLLIN)
-            while self._marker is not None and self._terminal is terminal:
+            while self._waiting_for_mark and self._terminal is terminal:
                 if time.perf_counter() > deadline:
                     self._marker = None
                     raise DeviceError("The simulated line did not settle within 5 s.", device=terminal.path)
                 poll.poll(100)
                 self._receive(terminal)
+
+    @property
+    def _waiting_for_mark(self) -> bool:
+        return self._marker is not None
 
     def close(self) -> None:
         """Stop the thread and remove the port. Safe to call again."""
@@ -274,9 +278,7 @@ class SimFeetechBus:
     def _log(self, now: float, id: int, instruction: int, parameters: bytes) -> None:
         self.wire.append(WireRecord(now, "to_servos", instruction_packet(id, instruction, parameters)))
 
-    def _send(
-        self, terminal: PseudoTerminal, replies: Sequence[Reply], due: float, byte_s: float, now: float
-    ) -> None:
+    def _send(self, terminal: PseudoTerminal, replies: Sequence[Reply], due: float, byte_s: float, now: float) -> None:
         held = bytearray()
         for reply in replies:
             verdict = self.faults.judge(reply.id, reply.data, self.counters)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated time: a clock that a caller moves by sleeping on it, so that a simulation runs as fast as it can compute."""
+"""Simulated time: a clock that a caller moves by sleeping on it, so that a simulation runs as fast as possible."""
 
 from __future__ import annotations
 

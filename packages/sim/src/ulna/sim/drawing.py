@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ulna.core.errors import ConfigError, ConfigProblem, MissingDependencyError, nearest
-
-from .kinematics import Skeleton, skeleton
-from .scene import TARGET_RADIUS_M, SceneState
-from .viewpoint import VIEWS, Camera, camera_for
+from ulna.sim.kinematics import Skeleton, skeleton
+from ulna.sim.scene import TARGET_RADIUS_M, SceneState
+from ulna.sim.viewpoint import VIEWS, Camera, camera_for
 
 try:
     import cv2
 except ImportError as error:
     raise MissingDependencyError("OpenCV", "Drawing simulated frames", "pip install 'ulna-sim[draw]'") from error
 
-__all__ = ["FrameArtist", "draw"]
+__all__ = ["FrameArtist", "draw", "encode_png"]
 
 Frame = NDArray[np.uint8]
 Colour = tuple[int, int, int]
@@ -75,6 +74,16 @@ def draw(state: SceneState, view: str = "front", width: int = 640, height: int =
     return _ARTIST.draw(state, view, width, height)
 
 
+def encode_png(frame: Frame) -> bytes:
+    """Return a frame as the bytes of a PNG file.
+
+    Args:
+        frame: (H, W, 3) uint8 RGB.
+    """
+    _, data = cv2.imencode(".png", np.ascontiguousarray(frame[:, :, ::-1]))
+    return bytes(data)
+
+
 class FrameArtist:
     """Draws frames and keeps the empty table of each fixed view and size. Thread-safe; needs no closing."""
 
@@ -118,7 +127,10 @@ _ARTIST: Final = FrameArtist()
 
 
 class _Picture:
-    """One frame being drawn. Shapes are computed together and filled one by one: small NumPy calls cost more than pixels."""
+    """One frame being drawn.
+
+    Shapes are computed together and filled one by one: small NumPy calls cost more than pixels.
+    """
 
     def __init__(self, camera: Camera, frame: Frame) -> None:
         self._camera = camera
@@ -134,10 +146,11 @@ class _Picture:
         corners = np.asarray(corners, dtype=np.float64)
         visible = self._camera.in_front(corners.reshape(-1, 3)).reshape(corners.shape[:2])
         flat = _fixed(self._camera.project(corners.reshape(-1, 3))[0]).reshape(*corners.shape[:2], 2)
-        whole, some = visible.all(axis=1), visible.any(axis=1)
+        whole: NDArray[np.bool_] = np.all(visible, axis=1)
+        some: NDArray[np.bool_] = np.any(visible, axis=1)
         size = np.array(self._frame.shape[1::-1]) * _ONE
         inside = (flat.min(axis=1) < size).all(axis=1) & (flat.max(axis=1) > -_ONE).all(axis=1)
-        for k in np.flatnonzero(some & (inside | ~whole)):
+        for k in np.flatnonzero(some & (inside | ~whole)).tolist():
             outline = flat[k] if whole[k] else _fixed(self._camera.project(self._camera.clip(corners[k]))[0])
             cv2.fillConvexPoly(self._frame, outline, colours[k], cv2.LINE_AA, _SHIFT)
 
@@ -220,7 +233,7 @@ _PRINTED_PARTS: Final = frozenset(k for k, part in enumerate(_PARTS) if part[4])
 
 
 def _capsules(a: Any, b: Any, wide: Any, narrow: Any) -> NDArray[np.int32]:
-    """Return outlines of rounded, tapered bars between pixels: (K, 2) ends, (K,) radii -> (K, P, 2) fixed-point pixels."""
+    """Return outlines of rounded, tapered bars: (K, 2) ends in pixels, (K,) radii -> (K, P, 2) fixed-point pixels."""
     along = b - a
     length = np.sqrt((along * along).sum(axis=1))
     long_enough = length > 1e-9
@@ -232,7 +245,8 @@ def _capsules(a: Any, b: Any, wide: Any, narrow: Any) -> NDArray[np.int32]:
 
 
 def _fixed(pixels: Any) -> NDArray[np.int32]:
-    return np.rint(pixels * _ONE).astype(np.int32)
+    fixed: NDArray[np.int32] = np.rint(pixels * _ONE).astype(np.int32)
+    return fixed
 
 
 def _background(camera: Camera, width: int, height: int) -> Frame:
@@ -251,7 +265,10 @@ def _furniture() -> tuple[NDArray[np.float64], list[Colour]]:
         return [(x0, y0, 0.0), (x1, y0, 0.0), (x1, y1, 0.0), (x0, y1, 0.0)]
 
     corners = flat(near, far, -half, half)
-    sides = [[a, b, (b[0], b[1], -0.03), (a[0], a[1], -0.03)] for a, b in zip(corners, corners[1:] + corners[:1], strict=True)]
+    sides = [
+        [a, b, (b[0], b[1], -0.03), (a[0], a[1], -0.03)]
+        for a, b in zip(corners, corners[1:] + corners[:1], strict=True)
+    ]
     line = 0.0009
     grid = [flat(near, far, 0.05 * k - line, 0.05 * k + line) for k in range(-8, 9)]
     grid += [flat(0.05 * k - line, 0.05 * k + line, -half, half) for k in range(-3, 10)]

@@ -8,9 +8,8 @@ import random
 from collections.abc import Mapping
 
 from ulna.core.errors import ConfigError, ConfigProblem
-
-from .kinematics import JOINT_LIMITS, JOINTS, inverse_kinematics
-from .simulation import Simulation
+from ulna.sim.kinematics import JOINT_LIMITS, JOINTS, inverse_kinematics
+from ulna.sim.simulation import Simulation
 
 __all__ = ["ScriptedExpert"]
 
@@ -18,8 +17,8 @@ __all__ = ["ScriptedExpert"]
 class ScriptedExpert:
     """Demonstrates the reach, one control step at a time. Create one per world; call `begin` after each reset.
 
-    A reach takes about two seconds, follows a minimum-jerk profile with a small sideways bow and ends with a short hold. Its
-    pace, bow and aim vary a little with the scene's seed; the same seed gives the same motion.
+    A reach takes about two seconds, follows a minimum-jerk profile with a small sideways bow and ends with a short
+    hold. Its pace, bow and aim vary a little with the scene's seed; the same seed gives the same motion.
 
     Args:
         sim: The world; it must have a leader.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scripted plan of what goes wrong on a simulated bus. The bus asks it about every reply; it owns no bus and no thread."""
+"""A scripted plan of what goes wrong on a simulated bus, which asks it about every reply. It owns no bus."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ class _Rule:
 
 
 class FaultPlan:
-    """Faults of one bus, added by its methods, taken away by `clear`. Create one per bus; calls are cheap and may come any time.
+    """Faults of one bus, added by its methods, taken away by `clear`. Create one per bus; calls may come at any time.
 
-    Each rule counts the replies it could apply to (those of `motor`, or all) from 1 on and fires at the counts in `at`, at each
-    multiple of `every`, or with `probability`. With the same seed and the same traffic the same replies are hit.
+    Each rule counts the replies it could apply to (those of `motor`, or all) from 1 on and fires at the counts in `at`,
+    at each multiple of `every`, or with `probability`. With the same seed and traffic the same replies are hit.
 
     Args:
         seed: Seeds the rules with a probability.

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Geometry of an SO-101-like arm: joints, limits, forward and inverse kinematics, gravity torques. No servos, no drawing.
+"""Geometry of an SO-101-like arm: joints, limits, forward and inverse kinematics, gravity torques. No servos.
 
-Lengths follow the published SO-101 parts to within a few millimetres and are approximate; do not use them to command a real arm.
+Lengths follow the published SO-101 parts to within a few centimetres; do not use them to command a real arm.
 
 Frame: the origin is on the table below the pan axis, x points forward, y to the arm's left, z up; metres and degrees.
 Joint angles are zero in the middle pose: upper arm upright, forearm and hand level, pointing forward. Positive
-`shoulder_pan` turns left, positive `shoulder_lift` leans forward, positive `elbow_flex` and `wrist_flex` bend down. The gripper
-is given in per cent, 0 closed to 100 open.
+`shoulder_pan` turns left, positive `shoulder_lift` leans forward, positive `elbow_flex` and `wrist_flex` bend down. The
+gripper is given in per cent, 0 closed to 100 open.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def inverse_kinematics(
 def gravity_load(joints: Mapping[str, float]) -> dict[str, float]:
     """Return the torque by which gravity pulls at each joint, as a fraction of the stall torque.
 
-    The sign is that of the joint's own angle: positive pulls to larger angles. Once the fingertips rest on the table nothing pulls.
+    Positive pulls to larger angles. Once the fingertips rest on the table nothing pulls.
 
     Args:
         joints: Joint name to degrees.
@@ -219,4 +219,5 @@ def _acos(value: float) -> float | None:
 
 def _unreachable(target: Point, why: str) -> ControlError:
     place = ", ".join(f"{value:.3f}" for value in target)
-    return ControlError(f"The arm cannot reach ({place}) m: {why}.", hint="Choose a nearer point or another hand pitch.")
+    hint = "Choose a nearer point or another hand pitch."
+    return ControlError(f"The arm cannot reach ({place}) m: {why}.", hint=hint)

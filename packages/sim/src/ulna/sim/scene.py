@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table scene: where the target lies, when the task is done, and the snapshot that frames are drawn from. No drawing here."""
+"""The table scene: where the target lies, when the task is done, and the snapshot that frames are drawn from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from .kinematics import REST_POSE, forward_kinematics
+from ulna.sim.kinematics import REST_POSE, forward_kinematics
 
 __all__ = ["HOLD_S", "TARGET_RADIUS_M", "TOLERANCE_M", "Scene", "SceneState", "target_for_seed"]
 
@@ -61,7 +61,8 @@ class SceneState:
 class Scene:
     """Target and task of one world. The simulation owns it, tells it where the arm is, and guards it.
 
-    The task is to bring the gripper tip over the target, at most 3 cm off its centre and 12 cm high, and keep it there for 0.2 s.
+    The task is to bring the gripper tip over the target, at most 3 cm off its centre and 12 cm high, and to keep it
+    there for 0.2 s.
 
     Args:
         seed: Draws the target's place.

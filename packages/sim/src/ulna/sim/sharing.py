@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated world's state in a small memory-mapped file, so that other processes can draw it and ask for a reset.
 
-One process writes, any number read without waiting for one another: a counter is odd while the writer is at work, and a reader
-that saw it change reads again (a sequence lock). Nothing here simulates.
+One process writes, any number read without waiting for one another: a counter is odd while the writer is at work, and
+a reader that saw it change reads again (a sequence lock). Nothing here simulates.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from typing import Final
 from ulna.core import files
 from ulna.core.errors import DeviceAlreadyConnectedError, DeviceConnectError, DeviceError, FrameTimeoutError
 from ulna.core.paths import ulna_home
-
-from .kinematics import JOINTS
-from .scene import SceneState
+from ulna.sim.kinematics import JOINTS
+from ulna.sim.scene import SceneState
 
 __all__ = ["STATE_FILE", "WorldReader", "WorldWriter", "world_folder"]
 
@@ -51,7 +50,7 @@ class _Mapping:
     """The mapped file, opened by the classes below."""
 
     def __init__(self, path: Path) -> None:
-        with open(path, "r+b") as file:
+        with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _SIZE)
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole simulated world: leader and follower arm on their ports, a table with a target, one clock. Parts come from elsewhere."""
+"""A whole simulated world: leader and follower arm on their ports, a table with a target, one clock."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
@@ -18,13 +18,12 @@ from ulna.core.errors import (
     DeviceNotConnectedError,
     nearest,
 )
-
-from .arm import Hand, SimArm
-from .bus import SimFeetechBus
-from .clock import VirtualClock
-from .kinematics import REST_POSE
-from .scene import Scene, SceneState
-from .sharing import WorldWriter, world_folder
+from ulna.sim.arm import Hand, SimArm
+from ulna.sim.bus import SimFeetechBus
+from ulna.sim.clock import VirtualClock
+from ulna.sim.kinematics import REST_POSE
+from ulna.sim.scene import Scene, SceneState
+from ulna.sim.sharing import WorldWriter, world_folder
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,8 +42,8 @@ _running_lock = threading.Lock()
 class Simulation:
     """A world in this process: use it as a context manager, or call `start` and `close`.
 
-    In real time it runs by itself. Otherwise its clock is a `VirtualClock`: time passes only when somebody sleeps on it, and
-    everything that clients have written before is acted upon first, so a run is the same each time.
+    In real time it runs by itself. Otherwise its clock is a `VirtualClock`: time passes only when somebody sleeps on
+    it, and everything that clients have written before is acted upon first, so a run is the same each time.
 
     Args:
         name: Name under which `get` finds it; one world of a name at a time.
@@ -97,6 +96,7 @@ class Simulation:
         self._housekeeper: threading.Thread | None = None
         self._writer: WorldWriter | None = None
         self._links: list[Path] = []
+        self._leave_clock: Callable[[], None] | None = None
         self._pose(REST_POSE)
 
     @classmethod
@@ -168,7 +168,7 @@ class Simulation:
             self.close()
             raise
         if isinstance(self.clock, VirtualClock):
-            self._unregister = self.clock.on_advance(self._before_time_moves)
+            self._leave_clock = self.clock.on_advance(self._before_time_moves)
 
     def close(self) -> None:
         """Close ports, stop serving, forget the name. Safe to call again."""
@@ -176,7 +176,9 @@ class Simulation:
         if self._housekeeper is not None:
             self._housekeeper.join()
             self._housekeeper = None
-        self._unregister()
+        if self._leave_clock is not None:
+            self._leave_clock()
+            self._leave_clock = None
         for link in self._links:
             link.unlink(missing_ok=True)
         self._links.clear()
@@ -291,19 +293,20 @@ class Simulation:
             ConfigError: The view is unknown or the size is not positive.
             MissingDependencyError: OpenCV is not installed.
         """
-        from .drawing import draw
+        from ulna.sim.drawing import draw
 
         return draw(self.state, view, width, height)
 
     def write_calibration(
         self, folder: Path | str, ids: Mapping[str, str] | str = "sim", *, nested: bool = True
     ) -> dict[str, Path]:
-        """Write calibration files that agree with the servos, and the registers too, so that the arms count as calibrated.
+        """Write calibration files that agree with the servos, and the registers too: the arms then count as calibrated.
 
         Args:
             folder: The calibration root, or with `nested=False` the folder for the files themselves.
             ids: Arm name to device id, or one id for every arm.
-            nested: Put each file where its device looks: `robots/so_follower/<id>.json`, `teleoperators/so_leader/<id>.json`.
+            nested: Put each file where its device looks: `robots/so_follower/<id>.json` for the follower,
+                `teleoperators/so_leader/<id>.json` for the leader.
 
         Returns:
             Arm name to the file written.
@@ -350,13 +353,11 @@ class Simulation:
         self._housekeeper.start()
         return place
 
-    def _unregister(self) -> None:
-        """Take the simulation off its clock; replaced while it is on one."""
-
     def _known(self, name: str) -> str:
         if name not in self._arms:
-            expected = f"one of {', '.join(self._arms)}"
-            raise ConfigError([ConfigProblem("arm", name, expected, nearest(name, list(self._arms)))], title="simulation")
+            close = nearest(name, list(self._arms))
+            problem = ConfigProblem("arm", name, f"one of {', '.join(self._arms)}", close)
+            raise ConfigError([problem], title="simulation")
         return name
 
     def _pose(self, joints: Mapping[str, float]) -> None:

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from .kinematics import Skeleton
+from ulna.sim.kinematics import Skeleton
 
 __all__ = ["VIEWS", "Camera", "camera_for"]
 
@@ -32,9 +32,9 @@ class Camera:
 
     def __init__(
         self,
-        eye: Sequence[float],
-        look_at: Sequence[float],
-        up: Sequence[float],
+        eye: ArrayLike,
+        look_at: ArrayLike,
+        up: ArrayLike,
         field_deg: float,
         width: int,
         height: int,

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from .line import FeetechLine, Packet, checksum, instruction_packet, status_packet
-from .servo import (
+from ulna.sim.feetech.line import FeetechLine, Packet, checksum, instruction_packet, status_packet
+from ulna.sim.feetech.servo import (
     ERROR_ANGLE,
     ERROR_CURRENT,
     ERROR_HEAT,
@@ -13,7 +13,7 @@ from .servo import (
     MULTI_TURN_BIT,
     SimFeetechServo,
 )
-from .tables import BAUD_CODES, MODELS, SCS_REGISTERS, STS_REGISTERS, STS_SIGN_BITS, ModelSpec
+from ulna.sim.feetech.tables import BAUD_CODES, MODELS, SCS_REGISTERS, STS_REGISTERS, STS_SIGN_BITS, ModelSpec
 
 __all__ = [
     "BAUD_CODES",

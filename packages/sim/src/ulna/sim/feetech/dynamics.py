@@ -85,6 +85,7 @@ class Motion:
         "_powered",
         "_setpoint",
         "_setpoint_velocity",
+        "_turn",
         "effort",
         "external",
         "hand",
@@ -109,6 +110,7 @@ class Motion:
         self._powered = False
         self._setpoint = 0.0
         self._setpoint_velocity = 0.0
+        self._turn = 0.0
 
     def place(self, position: float) -> None:
         """Put the joint somewhere at rest.
@@ -145,7 +147,8 @@ class Motion:
             self.effort = 0.0
         elif not self._powered:
             self._powered = True
-            self._setpoint = self.reported(drive) if drive.mode != MODE_STEP else self.position
+            self._setpoint = self.position
+            self._turn = self.position - drive.offset - self.reported(drive)
             self._setpoint_velocity = 0.0
         if self.at_rest(drive):
             return
@@ -170,10 +173,10 @@ class Motion:
         """Return whether the position loop has come to rest at its goal; the joint then stands still."""
         if drive.mode not in (MODE_POSITION, MODE_STEP) or self.hand is not None or abs(self.velocity) > 1.0:
             return False
-        if self._setpoint != drive.goal:
+        goal = self._goal(drive)
+        if self._setpoint != goal:
             return False
-        present = self.position if drive.mode == MODE_STEP else self.reported(drive)
-        effort = max(-drive.limit, min(drive.limit, drive.p * (drive.goal - present) / 1000.0))
+        effort = max(-drive.limit, min(drive.limit, drive.p * (goal - self.position) / 1000.0))
         if abs(effort + self.external) > _SETTLED:
             return False
         self.velocity, self.effort = 0.0, effort
@@ -228,19 +231,23 @@ class Motion:
         return max(-drive.limit, min(drive.limit, effort))
 
     def _position_effort(self, dt: float, drive: Drive) -> float:
-        present = self.position if drive.mode == MODE_STEP else self.reported(drive)
-        left = drive.goal - self._setpoint
+        goal = self._goal(drive)
+        left = goal - self._setpoint
         speed = min(drive.max_speed, math.sqrt(2.0 * drive.max_acceleration * abs(left)))
         change = drive.max_acceleration * dt
         wanted = math.copysign(speed, left)
         self._setpoint_velocity += max(-change, min(change, wanted - self._setpoint_velocity))
         step = self._setpoint_velocity * dt
         if abs(step) >= abs(left) and step * left >= 0.0:
-            self._setpoint, self._setpoint_velocity = drive.goal, self._setpoint_velocity if left else 0.0
+            self._setpoint, self._setpoint_velocity = goal, self._setpoint_velocity if left else 0.0
         else:
             self._setpoint += step
-        error = self._setpoint - present
+        error = self._setpoint - self.position
         return drive.p * error / 1000.0 - drive.d * _DAMPING * self.velocity
+
+    def _goal(self, drive: Drive) -> float:
+        """Return the goal as an absolute position: the loop stays in the turn in which the torque came on."""
+        return drive.goal if drive.mode == MODE_STEP else drive.goal + drive.offset + self._turn
 
     def _heat(self, seconds: float) -> None:
         heat = _HEAT_C_PER_S * self.effort * self.effort

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packets of the Feetech bus and the servos' answers to them, as a function from bytes to bytes. No terminal, no time.
 
-Wire format: FF FF, id, length, instruction or error bits, parameters, checksum; length = parameters + 2; the checksum is the
+Wire format: FF FF, id, length (parameters + 2), instruction or error bits, parameters, checksum. The checksum is the
 inverted low byte of the sum from the id on. Protocol 1 (SCS) servos answer neither sync reads nor a broadcast ping.
 """
 
@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ulna.sim.faults import BusCounters, FaultPlan
-
-from .servo import SimFeetechServo
+from ulna.sim.feetech.servo import SimFeetechServo
 
 __all__ = ["BROADCAST", "FeetechLine", "Packet", "Reply", "checksum", "instruction_packet", "status_packet"]
 
@@ -243,7 +242,7 @@ class FeetechLine:
         return replies
 
     def _collide(self, replies: Sequence[Reply | None]) -> list[Reply]:
-        """Return what the line carries when several servos answer at once: equal packets merge, others spoil each other."""
+        """Return what the line carries when servos answer at once: equal packets merge, others spoil each other."""
         sent = [reply for reply in replies if reply is not None]
         if len(sent) < 2:
             return sent

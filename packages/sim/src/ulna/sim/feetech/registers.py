@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The register file of a Feetech servo: bytes, names, signs, EEPROM and the lock. What a register causes is the servo's business."""
+"""The register file of a Feetech servo: bytes, names, signs, EEPROM, lock. What a register causes is in `servo`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ulna.core.errors import ConfigError, ConfigProblem, nearest
-
-from .tables import EEPROM_END, FACTORY_START, ModelSpec
+from ulna.sim.feetech.tables import EEPROM_END, FACTORY_START, ModelSpec
 
 __all__ = ["RegisterFile"]
 

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One simulated Feetech servo: what its registers make the motor do and report. The wire and other servos are elsewhere.
+"""One simulated Feetech servo: what its registers make the motor do and report. It knows no wire and no other servo.
 
 Choices where data sheets are silent, always the less convenient one for a driver:
 
 - A write to EEPROM while `Lock` is 1 acts at once but is lost at the next power cycle, as STS servos do.
 - `Lock` is 1 after power-up.
 - Enabling torque keeps the old `Goal_Position`: a driver that does not set a goal first makes the arm jump.
-- With the multi-turn bit of `Phase` clear the position loop works on the wrapped reading and never goes across the seam.
+- With the multi-turn bit of `Phase` clear a goal lies in the turn in which torque came on: the motor goes the long way
+  round rather than across the seam.
 - A full-turn count does not survive a power cycle, the angle does.
 """
 
@@ -16,10 +17,9 @@ import math
 from typing import Final
 
 from ulna.core.errors import ConfigError, ConfigProblem, nearest
-
-from .dynamics import MODE_POSITION, MODE_STEP, Drive, Motion
-from .registers import RegisterFile
-from .tables import BAUD_CODES, MODELS, ModelSpec
+from ulna.sim.feetech.dynamics import MODE_POSITION, MODE_STEP, Drive, Motion
+from ulna.sim.feetech.registers import RegisterFile
+from ulna.sim.feetech.tables import BAUD_CODES, MODELS, ModelSpec
 
 __all__ = [
     "ERROR_ANGLE",
@@ -343,8 +343,8 @@ class SimFeetechServo:
     def _torque_written(self) -> None:
         memory = self.registers.memory
         if memory[40] == _CENTRE_COMMAND and self.spec.protocol == 0:
-            half = self.spec.resolution // 2
-            self.registers.preset("Homing_Offset", max(-2047, round(self.motion.position) % self.spec.resolution - half))
+            offset = round(self.motion.position) % self.spec.resolution - self.spec.resolution // 2
+            self.registers.preset("Homing_Offset", max(-2047, offset))
             memory[40] = 0
             self.park_goal()
         elif self._mode == MODE_STEP and memory[40] == 1:
@@ -417,5 +417,3 @@ def _spec(id: int, model: str, baud: int) -> ModelSpec:
     if problems:
         raise ConfigError(problems, title="simulated servo")
     return MODELS[model]
-
-

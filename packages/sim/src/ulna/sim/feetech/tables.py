@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Register maps and factory values of the simulated Feetech models, as data. No behaviour lives here.
 
-Addresses are those of the vendor's memory tables; the spelling of the names (a trailing space included) is the one used by
-existing drivers. Mechanical figures (speed, torque, current) are rounded from the data sheets and only meant to be plausible.
+Addresses are those of the vendor's memory tables; the spelling of the names (a trailing space included) is the one used
+by existing drivers. Mechanical figures (speed, torque, current) are rounded from data sheets and only plausible.
 """
 
 from __future__ import annotations

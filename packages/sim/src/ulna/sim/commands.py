@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `ulna sim` command: start a world for other processes, reset it, save a picture of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ulna.core import files
+from ulna.core.commands import message, output, reporting
+from ulna.core.errors import DeviceConnectError
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Simulate arms and a table scene, no hardware needed.", no_args_is_help=True)
+
+Name = Annotated[str, typer.Option("--name", help="Name of the simulated world.")]
+
+
+@app.command()
+def start(
+    name: Name = "table",
+    seed: Annotated[int, typer.Option(help="Draws the target's place.")] = 0,
+    arms: Annotated[str, typer.Option(help="Which arms, separated by commas.")] = "leader,follower",
+    paced: Annotated[bool, typer.Option(help="Answer only as fast as a real wire at the port's speed.")] = True,
+    calibrated: Annotated[
+        bool, typer.Option(help="Servos hold a calibration; without it they are as delivered.")
+    ] = True,
+    calibration: Annotated[Path | None, typer.Option(help="Also write calibration files below this folder.")] = None,
+    id: Annotated[str, typer.Option(help="Device id of the calibration files.")] = "sim",
+) -> None:
+    """Run a world until Ctrl-C and print the ports of its arms."""
+    from ulna.sim.simulation import Simulation
+
+    with reporting():
+        chosen = [arm.strip() for arm in arms.split(",") if arm.strip()]
+        with Simulation(name, seed=seed, arms=chosen, paced=paced, calibrated=calibrated) as sim:
+            folder = sim.serve()
+            for arm, port in sim.ports.items():
+                output(f"{arm} {folder / arm} -> {port}")
+            if calibration is not None:
+                for arm, path in sim.write_calibration(calibration, id).items():
+                    output(f"{arm} calibration {path}")
+            message("Running. Press Ctrl-C to stop.")
+            _wait_for_signal()
+        message("Stopped.")
+
+
+@app.command()
+def reset(name: Name = "table", seed: Annotated[int, typer.Option(help="Draws the new target's place.")] = 0) -> None:
+    """Put a running world back to the beginning, with a new target."""
+    from ulna.sim.sharing import WorldReader
+
+    with reporting(), WorldReader(name) as world:
+        world.reset(seed)
+        x, y = world.read().target
+        output(f"target {x:.3f} {y:.3f}")
+
+
+@app.command()
+def render(
+    path: Annotated[Path, typer.Argument(help="PNG file to write.")],
+    name: Name = "table",
+    view: Annotated[str, typer.Option(help="front, top, side or wrist.")] = "front",
+    width: Annotated[int, typer.Option(help="Pixels.")] = 640,
+    height: Annotated[int, typer.Option(help="Pixels.")] = 480,
+    seed: Annotated[int, typer.Option(help="Scene to draw when no world of that name is running.")] = 0,
+) -> None:
+    """Save a picture of a running world, or of a fresh scene when none is running."""
+    with reporting():
+        files.write_bytes(path, _png(name, view, width, height, seed))
+        output(str(path))
+
+
+def _png(name: str, view: str, width: int, height: int, seed: int) -> bytes:
+    from ulna.sim.drawing import draw, encode_png
+    from ulna.sim.scene import SceneState, target_for_seed
+    from ulna.sim.sharing import WorldReader
+
+    try:
+        with WorldReader(name) as world:
+            state = world.read()
+    except DeviceConnectError:
+        message(f"No world {name!r} is running; drawing a fresh scene with seed {seed}.")
+        state = SceneState(seed=seed, target=target_for_seed(seed))
+    return encode_png(draw(state, view, width, height))
+
+
+def _wait_for_signal() -> None:
+    """Return when the process is told to stop (Ctrl-C or SIGTERM), so that ports and links are removed."""
+    stop = threading.Event()
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        while not stop.wait(0.2):
+            pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
