@@ -10,6 +10,7 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import scservo_sdk as sdk
@@ -23,6 +24,10 @@ from ulna.sim.feetech import ERROR_OVERLOAD, SimFeetechServo, checksum, instruct
 
 PING, READ, WRITE, REG_WRITE, ACTION, SYNC_READ, SYNC_WRITE = 1, 2, 3, 4, 5, 0x82, 0x83
 BROADCAST = 0xFE
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 class Client:
@@ -358,14 +363,14 @@ def test_same_traffic_gives_the_same_bytes() -> None:
 
 
 def test_closing_leaves_no_thread_and_no_file_descriptor() -> None:
-    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    threads, descriptors = threading.active_count(), open_files()
     buses = [SimFeetechBus([SimFeetechServo(1)]) for _ in range(5)]
     assert threading.active_count() == threads + 5
     for bus in buses:
         bus.close()
         bus.close()
     assert threading.active_count() == threads
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files() == descriptors
     with pytest.raises(DeviceNotConnectedError):
         buses[0].replug()
 

@@ -58,7 +58,7 @@ def test_homing_offset_is_sign_magnitude_in_bit_11(offset: int) -> None:
 
 @pytest.mark.parametrize("offset", [2048, -2048])
 def test_homing_offset_out_of_range_is_refused(offset: int) -> None:
-    with pytest.raises(ConfigError, match="-2047..2047"):
+    with pytest.raises(ConfigError, match=r"-2047\.\.2047"):
         SimFeetechServo(1).set("Homing_Offset", offset)
 
 

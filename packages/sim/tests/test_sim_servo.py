@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.sim.feetech import (
@@ -44,6 +44,7 @@ def test_reaches_its_goal_without_overshoot(model: str) -> None:
     assert servo.get("Moving") == 0
 
 
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 4095), st.sampled_from([16, 32]))
 def test_every_goal_is_reached_with_usual_gains(goal: int, gain: int) -> None:
     servo = powered()

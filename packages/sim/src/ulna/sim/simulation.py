@@ -86,6 +86,7 @@ class Simulation:
         self.name = name
         self.clock: Clock = MonotonicClock() if realtime else VirtualClock()
         self.scene = Scene(seed)
+        self._time = self.clock.now()
         self._lock = threading.RLock()
         self._arms = {
             arm: SimArm(seed=number, calibrated=calibrated, lock=self._lock) for number, arm in enumerate(arms, start=1)
@@ -167,6 +168,7 @@ class Simulation:
         except BaseException:
             self.close()
             raise
+        self._advance(self.clock.now())
         if isinstance(self.clock, VirtualClock):
             self._leave_clock = self.clock.on_advance(self._before_time_moves)
 
@@ -374,6 +376,7 @@ class Simulation:
 
     def _advance(self, now: float) -> None:
         with self._lock:
+            self._time = now
             for arm in self._arms.values():
                 arm.advance(now)
             self.scene.observe(now, self._visible.joints)
@@ -387,7 +390,7 @@ class Simulation:
     def _snapshot(self) -> SceneState:
         leader = self._arms.get("leader")
         return SceneState(
-            time_s=self.clock.now(),
+            time_s=self._time,
             seed=self.scene.seed,
             target=self.scene.target,
             joints=self._visible.joints,

@@ -47,6 +47,10 @@ class Drive:
         max_acceleration: Acceleration cap of the profile in ticks per second squared.
         offset: Homing offset in ticks, subtracted from the position.
         wrap: Range at which a reported position wraps, or 0 when it counts on.
+        overload: Duty cycle, 0..1, that counts as an overload.
+        overload_s: How long it may last.
+        current: Current, in units of 6.5 mA, that counts as too much; infinite when the model does not measure it.
+        current_s: How long it may last.
     """
 
     mode: int = MODE_POSITION
@@ -61,6 +65,10 @@ class Drive:
     max_acceleration: float = 25400.0
     offset: float = 0.0
     wrap: int = 4096
+    overload: float = 0.8
+    overload_s: float = 2.0
+    current: float = math.inf
+    current_s: float = 2.0
 
 
 class Motion:

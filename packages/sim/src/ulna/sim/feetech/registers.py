@@ -40,13 +40,15 @@ class RegisterFile:
         self.spec = spec
         self.memory = bytearray(_MEMORY)
         self._kept = bytearray(_MEMORY)
+        self._big = spec.protocol != 0
+        self._lock_at = spec.registers["Lock"][0]
         found = [spec.registers[name] for name in _READ_ONLY if name in spec.registers]
         self._read_only = frozenset(address + k for address, width in found for k in range(width))
 
     @property
     def locked(self) -> bool:
         """Whether writes to EEPROM are lost at the next power cycle."""
-        return self.memory[self.spec.registers["Lock"][0]] != 0
+        return self.memory[self._lock_at] != 0
 
     def has(self, name: str) -> bool:
         """Return whether the model has this register.
@@ -80,9 +82,11 @@ class RegisterFile:
         Raises:
             ConfigError: The model has no such register.
         """
-        address, width = self.where(name)
-        data = self.memory[address : address + width]
-        value = int.from_bytes(data, "big" if self.spec.protocol else "little")
+        address, width = self.spec.registers.get(name) or self.where(name)
+        value = self.memory[address]
+        if width == 2:
+            other = self.memory[address + 1]
+            value = value << 8 | other if self._big else other << 8 | value
         bit = self.spec.sign_bits.get(name)
         if bit is None:
             return value

@@ -263,7 +263,7 @@ class SimFeetechServo:
         drive = self._drive_cache
         self.motion.advance(seconds, drive)
         if drive.torque:
-            self._protect(seconds)
+            self._protect(seconds, drive)
 
     def _boot(self) -> None:
         self._pending = None
@@ -314,7 +314,12 @@ class SimFeetechServo:
             drive.max_speed, drive.max_acceleration = self._caps(mode)
             drive.goal = self._step_goal if mode == MODE_STEP else self._limited(load("Goal_Position"))
             drive.velocity = load("Goal_Velocity")
-            drive.duty = load("Goal_Time") / 1000.0 if self.spec.protocol == 0 else 0.0
+            drive.overload_s = load("Protection_Time") * 0.01
+            if self.spec.protocol == 0:
+                drive.duty = load("Goal_Time") / 1000.0
+                drive.overload = load("Overload_Torque") / 100.0
+                drive.current = load("Protection_Current")
+                drive.current_s = load("Over_Current_Protection_Time") * 0.01
         return drive
 
     def _caps(self, mode: int) -> tuple[float, float]:
@@ -357,19 +362,16 @@ class SimFeetechServo:
         self._overload_s = 0.0
         self._drive_cache = None
 
-    def _protect(self, seconds: float) -> None:
-        load = self.registers.load
-        sts = self.spec.protocol == 0
-        threshold = load("Overload_Torque") / 100.0 if sts else 0.8
-        self._overload_s = self._overload_s + seconds if abs(self.motion.effort) > threshold else 0.0
-        if self._overload_s > load("Protection_Time") * 0.01:
+    def _protect(self, seconds: float, drive: Drive) -> None:
+        self._overload_s = self._overload_s + seconds if abs(self.motion.effort) > drive.overload else 0.0
+        if self._overload_s > drive.overload_s:
             self._latched |= ERROR_OVERLOAD
             self._drive_cache = None
-        over = sts and self._current() > load("Protection_Current")
-        self._over_current_s = self._over_current_s + seconds if over else 0.0
-        if sts and self._over_current_s > load("Over_Current_Protection_Time") * 0.01:
+        self._over_current_s = self._over_current_s + seconds if self._current() > drive.current else 0.0
+        if self._over_current_s > drive.current_s:
             self._latched |= ERROR_CURRENT
-        if self.errors & load("Unloading_Condition") & ~ERROR_OVERLOAD:
+        errors = self.errors & ~ERROR_OVERLOAD  # an overload weakens the motor, other errors release it
+        if errors and errors & self.registers.load("Unloading_Condition"):
             self.registers.memory[40] = 0
             self._drive_cache = None
 
