@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic of homing and range recording on an encoder that wraps: shortest offsets, travel across the seam. No I/O."""
+"""Arithmetic of homing and of range recording on an encoder that wraps at a seam. No I/O."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def shortest_offset(ticks: int, resolution: int, limit: int) -> int:
         A value in [-limit, limit]; one tick off where half a turn does not fit the register.
 
     Example:
-        >>> shortest_offset(4095 - 2047, 4096, 2047), shortest_offset(-2047, 4096, 2047), shortest_offset(5000, 4096, 2047)
-        (-2047, -2047, 904)
+        >>> [shortest_offset(ticks, 4096, 2047) for ticks in (-2047, 2048, 5000)]
+        [-2047, -2047, 904]
     """
     half = resolution // 2
     offset = (ticks + half) % resolution - half
@@ -36,8 +36,8 @@ def shortest_offset(ticks: int, resolution: int, limit: int) -> int:
 class RangeRecorder:
     """Lowest and highest position of joints while they are moved, followed across the seam. One for each recording.
 
-    Positions count on through the seam: 3900 -> 4095 -> 0 -> 300 is a travel of 496 ticks, from 3900 to 4396. Two readings must
-    lie less than half a turn apart.
+    Positions count on through the seam: 3900 -> 4095 -> 0 -> 300 is a travel of 496 ticks, from 3900 to 4396. Two
+    readings must lie less than half a turn apart.
 
     Args:
         first: Joint to its reading at the start, ticks.
@@ -76,8 +76,8 @@ class RangeRecorder:
         """Return what was recorded.
 
         Returns:
-            Joint to (lowest, highest). A range that runs over the seam exceeds the register: see `outside_register`. One of a whole turn
-            or more is given as the whole register.
+            Joint to (lowest, highest). A range over the seam exceeds the register: see `outside_register`. One of a
+            whole turn or more is given as the whole register.
 
         Raises:
             CalibrationError: Some joints hardly moved; they are named.

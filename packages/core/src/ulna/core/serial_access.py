@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to registers of servos on a serial bus: tables, planned group access, bounded retries, fault reports. No vendor's packets."""
+"""Registers of servos on a serial bus: planned group access, bounded retries, fault reports. No vendor's packets."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class GroupPlan:
 class SerialAccess(MotorsBus):
     """The part of a serial bus that reads and writes registers; see `ulna.core.serial_bus.SerialMotorsBus`.
 
-    Every attempt waits at most `reply_timeout_s` (plus the time the bytes need), and is repeated at most `num_retry` times, so
-    that a dead motor is named in bounded time.
+    Every attempt waits at most `reply_timeout_s` (plus the time the bytes need), and is repeated at most
+    `num_retry` times, so that a dead motor is named in bounded time.
     """
 
     model_ctrl_table: ClassVar[Mapping[str, Mapping[str, Register]]]
@@ -93,7 +93,7 @@ class SerialAccess(MotorsBus):
 
     @abstractmethod
     def _reader(self, register: Register, ids: tuple[int, ...]) -> Callable[[], Sequence[int] | None]:
-        """Prepare the fastest whole-or-nothing read of a register; on failure it leaves the good answers in `_leftover`."""
+        """Prepare the fastest read of a register; on failure it leaves the good answers in `_leftover`."""
 
     @abstractmethod
     def _read_once(self, register: Register, ids: Sequence[int]) -> dict[int, Reply]:
@@ -249,7 +249,7 @@ class SerialAccess(MotorsBus):
             f"No good answer from {told} on {self.port} while {doing}, after {retries + 1} attempts.",
             motors=names,
             device=self.port,
-            hint=f"Check the cable before {names[0]} and the power supply. See who answers: ulna motors scan --port {self.port}",
+            hint=f"Check the cable before {names[0]} and the power. Who answers? ulna motors scan --port {self.port}",
         )
 
     def _raise_faults(self, doing: str, faults: Mapping[str, int]) -> None:

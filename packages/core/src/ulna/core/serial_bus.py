@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The serial motor bus a vendor derives from: connection and handshake, scan and setup of motors, calibration. No vendor's packets."""
+"""The serial motor bus a vendor derives from: handshake, scan, setup of motors, calibration. No vendor's packets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HOMING_TOLERANCE = 100
 
 
 class SerialMotorsBus(SerialAccess):
-    """A half-duplex serial bus of servos. A vendor's class supplies its tables and the single attempts; the rest is here.
+    """A half-duplex serial bus of servos. A vendor's class supplies tables and single attempts; the rest is here.
 
     A robot or teleoperator makes it, connects it and disconnects it. Blocking; not thread-safe.
     """
@@ -135,7 +135,8 @@ class SerialMotorsBus(SerialAccess):
             return f"Nothing answers at all: check the motor power supply and the first cable. {scan}"
         first = names.index(missing[0])
         if first and names[first:] == list(missing):
-            cable = f"Everything after {names[first - 1]} is silent: check the cable from {names[first - 1]} to {missing[0]}."
+            last = names[first - 1]
+            cable = f"Everything after {last} is silent: check the cable from {last} to {missing[0]}."
         else:
             cable = f"Check the cable before {missing[0]}; two motors that share an id look like this too."
         return f"{cable} {scan}\nGive one motor its id: ulna motors setup --only {missing[0]}"
@@ -283,7 +284,7 @@ class SerialMotorsBus(SerialAccess):
         return [*offset, "Min_Position_Limit", "Max_Position_Limit"]
 
     def read_calibration(self) -> dict[str, MotorCalibration]:
-        """Read what the motors hold; see `MotorsBus.read_calibration`. The direction is not stored in them: reported as 0."""
+        """Read what the motors hold; see `MotorsBus.read_calibration`. They hold no direction: it is 0."""
         columns = [self.sync_read(name, normalize=False) for name in self._calibration_registers()]
         if not self.capabilities.homing_offset:
             columns.insert(0, dict.fromkeys(self.motors, 0.0))
@@ -374,8 +375,8 @@ class SerialMotorsBus(SerialAccess):
     ) -> Generator[CalibrationStep, str, dict[str, tuple[int, int]]]:
         """Record ranges while the operator moves the joints; see `MotorsBus.record_ranges_of_motion`.
 
-        Every answer is followed by one reading, so whoever drives the dialogue sets its pace: 20 to 100 a second is right. A range
-        over the seam is returned as it was travelled, beyond the register: `recentre` shifts it back.
+        Every answer is followed by one reading, so whoever drives the dialogue sets its pace: 20 to 100 a second is
+        right. A range over the seam is returned as it was travelled, beyond the register: `recentre` shifts it back.
         """
         names = self._names(motors)
         resolution = {n: self.model_resolution[self.motors[n].model] for n in names}

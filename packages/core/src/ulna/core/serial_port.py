@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An open serial device: whole requests out, whole replies in, each with a deadline. Knows no protocol; pyserial loads on `open`."""
+"""An open serial device: whole requests out, whole replies in, with deadlines. Knows no protocol."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def list_serial_ports() -> list[tuple[str, str]]:
 class SerialPort:
     """A serial device that a motor bus owns: the bus opens and closes it. Blocking, not thread-safe.
 
-    Waiting costs no CPU: the process sleeps in `poll` until bytes come or the deadline passes. Input left over from an earlier
-    exchange is thrown away before each request, so that a late answer is never taken for the next one.
+    Waiting costs no CPU: the process sleeps in `poll` until bytes come or the deadline passes. Input left over
+    from an earlier exchange is thrown away before each request, so that a late answer is not taken for the next one.
 
     Args:
         device: `/dev/ttyACM0`, `COM3`.
@@ -234,7 +234,7 @@ def _cannot_open(device: str, error: Exception) -> DeviceConnectError:
     number = getattr(error, "errno", None)
     # pyserial wraps the system's error and keeps its number only in some versions; the text always has it.
     text = str(error)
-    hint = f"Ports of this computer: {_port_list(there)}."
+    hint = f"Ports of this computer: {_port_list(there)}. See which one is the arm: ulna detect"
     if number == errno.EACCES or "Permission" in text or "PermissionError" in text:
         hint = f"You may not use it. Join its group, then log in again: sudo usermod -aG dialout $USER\n{hint}"
     elif "lock" in text or number in (errno.EBUSY, errno.EAGAIN):

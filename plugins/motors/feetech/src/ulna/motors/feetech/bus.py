@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from ulna.core.errors import ConfigError, ConfigProblem, DeviceConnectError, MotorCommunicationError
 from ulna.core.motors import BusCapabilities, Motor, MotorCalibration
@@ -27,10 +27,10 @@ _MODEL_NUMBER = Register(3, 2)
 
 
 class FeetechMotorsBus(SerialMotorsBus):
-    """A bus of Feetech servos of one protocol: 0 for STS and SMS, 1 for SCS. Several buses of both kinds may live in one process.
+    """A bus of Feetech servos of one protocol: 0 for STS and SMS, 1 for SCS. Buses of both may live in one process.
 
-    Protocol 1 has neither sync read nor broadcast ping on the wire and stores no homing offset: reads go motor by motor, a scan
-    asks every id; `capabilities` says so.
+    Protocol 1 has neither sync read nor broadcast ping on the wire and stores no homing offset: reads go motor by
+    motor, a scan asks every id; `capabilities` says so.
 
     Args:
         port: Serial device.
@@ -76,6 +76,7 @@ class FeetechMotorsBus(SerialMotorsBus):
         if self.protocol_version == 1:
             self.capabilities = BusCapabilities(sync_read=False, broadcast_ping=False, homing_offset=False)
         self._big_endian = self.protocol_version == 1
+        self._order: Literal["big", "little"] = "big" if self._big_endian else "little"
 
     # Single attempts
 
@@ -124,13 +125,12 @@ class FeetechMotorsBus(SerialMotorsBus):
         return read
 
     def _replies(self, data: bytes, register: Register, ids: Sequence[int]) -> dict[int, Reply]:
-        order = "big" if self._big_endian else "little"
         found: dict[int, Reply] = {}
         for status in protocol.statuses(data):
             if status is None:
                 self.counters.corrupt += 1
             elif status.ident in ids and len(status.data) == register.width:
-                found[status.ident] = Reply(status.faults, int.from_bytes(status.data, order))
+                found[status.ident] = Reply(status.faults, int.from_bytes(status.data, self._order))
         return found
 
     def _read_once(self, register: Register, ids: Sequence[int]) -> dict[int, Reply]:
@@ -144,7 +144,7 @@ class FeetechMotorsBus(SerialMotorsBus):
         return found
 
     def _write_once(self, register: Register, ident: int, raw: int) -> int | None:
-        data = bytes((register.address,)) + raw.to_bytes(register.width, "big" if self._big_endian else "little")
+        data = bytes((register.address,)) + raw.to_bytes(register.width, self._order)
         return self._acknowledged(ident, protocol.instruction(ident, protocol.WRITE, data))
 
     def _acknowledged(self, ident: int, request: bytes, timeout_s: float | None = None) -> int | None:
@@ -212,7 +212,7 @@ class FeetechMotorsBus(SerialMotorsBus):
         return swapped if reply.raw not in known and swapped in known else reply.raw
 
     def broadcast_ping(self) -> dict[int, int]:
-        """Find every motor at the present baud rate; see `SerialMotorsBus.broadcast_ping`. Protocol 1 takes about 5 s."""
+        """Find every motor at the present baud rate; see `SerialMotorsBus.broadcast_ping`. Protocol 1 takes 5 s."""
         self._require_connected()
         if self.capabilities.broadcast_ping:
             answer = self.serial.collect(protocol.instruction(protocol.BROADCAST_ID, protocol.PING), self.scan_window_s)
@@ -258,7 +258,7 @@ class FeetechMotorsBus(SerialMotorsBus):
                 self.write("Goal_Position", name, ticks, normalize=False, num_retry=num_retry)
 
     def disable_torque(self, motors: str | Sequence[str] | None = None, num_retry: int | None = None) -> None:
-        """Let motors go limp, each tried; see `MotorsBus.disable_torque`. A motor that reports a fault has obeyed all the same."""
+        """Let motors go limp, each tried; see `MotorsBus.disable_torque`. A faulty motor obeys too: it is logged."""
         self._require_connected()
         names = self._names(motors)
         if len(names) > 1:
@@ -304,7 +304,9 @@ class FeetechMotorsBus(SerialMotorsBus):
             for name in locked:
                 self.write("Lock", name, 1)
 
-    def configure_motors(self, return_delay_time: int = 0, maximum_acceleration: int = 254, acceleration: int = 254) -> None:
+    def configure_motors(
+        self, return_delay_time: int = 0, maximum_acceleration: int = 254, acceleration: int = 254
+    ) -> None:
         """Write the defaults that suit teleoperation, where they differ; see `MotorsBus.configure_motors`.
 
         Args:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Feetech's packets: bytes of instructions, and what status packets say. No port, no registers, nothing global.
 
-Wire: FF FF, id, length, instruction or error bits, parameters, checksum; length = parameters + 2; the checksum is the inverted
+Wire: FF FF, id, length, instruction or error bits, parameters, checksum; length = parameters + 2; the checksum is the
+    inverted
 low byte of the sum from the id on. Words are little endian on protocol 0 and big endian on protocol 1.
 """
 
@@ -100,7 +101,7 @@ def statuses(data: bytes) -> Iterator[Status | None]:
 
 
 def block_parser(ids: Sequence[int], width: int, big_endian: bool) -> Callable[[bytes], list[int] | None]:
-    """Prepare the fast check of an expected answer: one status packet without faults of each motor, in order, and nothing else.
+    """Prepare the fast check of an answer: one faultless status packet of each motor, in order, and nothing else.
 
     Args:
         ids: Ids in the order asked.

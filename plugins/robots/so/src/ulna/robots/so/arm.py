@@ -24,7 +24,7 @@ _CLOSING = {GRIPPER: "Close the gripper fully, then confirm: this tells which wa
 
 
 class SOArm(Device):
-    """An arm of six servos. Its bus opens and closes with it; torque is released whenever it closes, unless settings say no.
+    """An arm of six servos. Its bus opens and closes with it; closing releases torque, unless settings say no.
 
     Args:
         config: Its settings.
@@ -41,7 +41,9 @@ class SOArm(Device):
         self._keys = {name: position_key(name) for name in JOINTS}
 
     def _joint_specs(self) -> dict[str, FeatureSpec]:
-        unit = {name: "deg" if m.norm_mode is MotorNormMode.DEGREES else "percent" for name, m in self.bus.motors.items()}
+        unit = {
+            name: "deg" if m.norm_mode is MotorNormMode.DEGREES else "percent" for name, m in self.bus.motors.items()
+        }
         return {key: scalar_spec(key, unit=unit[name]) for name, key in self._keys.items()}
 
     @property
@@ -71,13 +73,17 @@ class SOArm(Device):
                 hint=self._calibrate_command(),
             )
         if not self.bus.is_calibrated:
-            logger.warning("%s: its motors hold another calibration than %s; writing the file's.", self, self.calibration_file())
+            logger.warning(
+                "%s: its motors hold another calibration than %s; writing the file's.", self, self.calibration_file()
+            )
             self.bus.disable_torque()
         self.bus.write_calibration(self.calibration)
 
     def _calibrate_command(self) -> str:
         group = "robot" if isinstance(self.config, SOFollowerRobotConfig) else "teleop"
-        given = f"--{group}.type={self.config.type} --{group}.port={self.config.port} --{group}.id={self.id or '<a name>'}"
+        given = (
+            f"--{group}.type={self.config.type} --{group}.port={self.config.port} --{group}.id={self.id or '<a name>'}"
+        )
         return f"Calibrate it: ulna calibrate {given}"
 
     def calibrate(self) -> Generator[CalibrationStep, str, None]:
@@ -128,10 +134,12 @@ class SOArm(Device):
             ValueError: There is no such joint.
         """
         if self.is_connected:
-            raise DeviceAlreadyConnectedError(f"{self} is connected; disconnect it before its motors are set up.", device=str(self))
+            raise DeviceAlreadyConnectedError(
+                f"{self} is connected; disconnect it before its motors are set up.", device=str(self)
+            )
         if only is not None and only not in JOINTS:
             raise ValueError(f"No joint {only!r}; joints are {', '.join(JOINTS)}.")
-        names = list(reversed(JOINTS)) if only is None else [only]
+        names = list(JOINTS)[::-1] if only is None else [only]
         try:
             for name in names:
                 yield CalibrationStep(f"Connect the controller board to the {name} motor alone, then confirm.")

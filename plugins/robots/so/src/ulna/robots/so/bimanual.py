@@ -136,8 +136,11 @@ class BiSOFollower(_Pair[SOFollower], Robot):
             parts.open(f"camera {name}", camera.connect, camera.disconnect)
 
     def _get_observation(self) -> RobotObservation:
+        self.left.max_frame_age_ms = self.right.max_frame_age_ms = self.max_frame_age_ms
         observation = _prefixed({side: arm.get_observation() for side, arm in self._arms.items()})
-        observation.update({name: camera.read_latest() for name, camera in self._own_cameras.items()})
+        observation.update(
+            {name: camera.read_latest(self.max_frame_age_ms) for name, camera in self._own_cameras.items()}
+        )
         return observation
 
     def _send_action(self, action: RobotAction) -> RobotAction:

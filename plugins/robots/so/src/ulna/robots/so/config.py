@@ -27,7 +27,9 @@ class SOLeaderConfig(Config):
     """Settings of one leader arm, without its identity."""
 
     port: str = Field(description="Serial device, /dev/ttyACM0 or COM3.")
-    use_degrees: bool = Field(True, description="Joints in degrees instead of -100..100; the gripper is 0..100 either way.")
+    use_degrees: bool = Field(
+        True, description="Joints in degrees instead of -100..100; the gripper is 0..100 either way."
+    )
     num_read_retries: int = Field(2, ge=0, description="How often a lost exchange is repeated.")
 
 
@@ -77,7 +79,7 @@ class BiSOFollowerConfig(RobotConfig):
             SOFollowerRobotConfig(**_settings(arm))
             taken = [f"{side}_{name}" for name in arm.cameras if f"{side}_{name}" in self.cameras]
             if taken:
-                text = f"another name; camera {taken[0].removeprefix(side + '_')} of the {side} arm is called {taken[0]} too"
+                text = f"another name; a camera of the {side} arm becomes {taken[0]} too"
                 raise ConfigError([ConfigProblem(f"cameras.{taken[0]}", None, text)], title="cameras")
         return self
 
@@ -88,7 +90,9 @@ class BiSOFollowerConfig(RobotConfig):
             side: Which arm.
         """
         chosen = self.left_arm_config if side == "left" else self.right_arm_config
-        return SOFollowerRobotConfig(**_settings(chosen), **_identity(self.id, side), calibration_dir=self.calibration_dir)
+        return SOFollowerRobotConfig(
+            **_settings(chosen), **_identity(self.id, side), calibration_dir=self.calibration_dir
+        )
 
 
 class BiSOLeaderConfig(TeleoperatorConfig):
@@ -107,7 +111,9 @@ class BiSOLeaderConfig(TeleoperatorConfig):
             side: Which arm.
         """
         chosen = self.left_arm_config if side == "left" else self.right_arm_config
-        return SOLeaderTeleopConfig(**_settings(chosen), **_identity(self.id, side), calibration_dir=self.calibration_dir)
+        return SOLeaderTeleopConfig(
+            **_settings(chosen), **_identity(self.id, side), calibration_dir=self.calibration_dir
+        )
 
 
 def _settings(arm: Config) -> dict[str, Any]:

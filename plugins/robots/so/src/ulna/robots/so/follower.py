@@ -32,8 +32,9 @@ _REST_PERIOD_S = 0.03
 class SOFollower(SOArm, Robot):
     """A follower arm with its cameras.
 
-    `send_action` returns the goals after `max_relative_target` and after the joint limits, in user units, before they are cut to
-    whole ticks (0.09 degrees): cut once more when replayed, they give the very ticks sent now, also as float32.
+    `send_action` returns the goals after `max_relative_target` and after the joint limits, in user units, before they
+    are cut to whole ticks (0.09 degrees): cut once more when replayed, they give the very ticks sent now, also as
+    float32.
 
     Args:
         config: Its settings.
@@ -49,7 +50,9 @@ class SOFollower(SOArm, Robot):
         joints = self._joint_specs()
         self._action_features = FeatureSpecs(joints)
         shapes = {name: (camera.height or 0, camera.width or 0) for name, camera in config.cameras.items()}
-        self._observation_features = FeatureSpecs(joints | {name: image_spec(name, *size) for name, size in shapes.items()})
+        self._observation_features = FeatureSpecs(
+            joints | {name: image_spec(name, *size) for name, size in shapes.items()}
+        )
         self._reach: dict[str, tuple[float, float]] | None = None
         self._rest: dict[str, float] = {}
         self._complete = False
@@ -107,7 +110,7 @@ class SOFollower(SOArm, Robot):
         keys = self._keys
         observation: RobotObservation = {keys[n]: v for n, v in self.bus.sync_read("Present_Position").items()}
         for name, camera in self.cameras.items():
-            observation[name] = camera.read_latest()
+            observation[name] = camera.read_latest(self.max_frame_age_ms)
         return observation
 
     def _send_action(self, action: RobotAction) -> RobotAction:
