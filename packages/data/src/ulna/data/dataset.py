@@ -350,7 +350,8 @@ class LeRobotDataset:
             IndexError: Beyond the end.
             DatasetFormatError: A file contradicts the metadata.
         """
-        return numpy_pictures(self.reader.item(position), self._cameras, as_uint8=self.return_uint8)
+        item = self.reader.item(position)
+        return item if self.return_uint8 else numpy_pictures(item, self._cameras)
 
     def get_raw_item(self, position: int) -> Item:
         """Return one row of the table as tensors: no videos, no windows, no task text.

@@ -35,7 +35,7 @@ def encode_png(picture: Picture) -> bytes:
 
 
 def decode_picture(data: Any, where: str) -> Picture:
-    """Return an encoded picture as uint8 (H, W, 3).
+    """Return an encoded picture as uint8 (3, H, W).
 
     Args:
         data: PNG or JPEG bytes (any buffer).
@@ -48,9 +48,10 @@ def decode_picture(data: Any, where: str) -> Picture:
 
     try:
         with Image.open(io.BytesIO(data)) as image:
-            return np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
+            pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     except OSError as error:
         raise DatasetFormatError(f"{where} does not hold a readable picture: {error}") from error
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 @dataclass(frozen=True)

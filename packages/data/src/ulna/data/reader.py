@@ -95,7 +95,7 @@ class DatasetReader:
         return item
 
     def item(self, position: int) -> Item:
-        """Return one item; pictures are uint8 with channels last, numbers have the dtype LeRobot reads.
+        """Return one item; pictures are uint8 with channels first, numbers have the dtype LeRobot reads.
 
         Args:
             position: Position in the opened dataset.

@@ -44,7 +44,7 @@ def concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
                     old.codec_context.pix_fmt,
                 )
                 if stream is None:
-                    stream, shape = output.add_stream_from_template(old), found
+                    stream, shape = output.add_stream_from_template(old, opaque=True), found
                     stream.time_base = old.time_base
                 elif found != shape:
                     raise DatasetError(f"{source} is {found} and cannot be joined to {sources[0]}, which is {shape}.")

@@ -46,6 +46,7 @@ class VideoDecoder:
         # One thread: with key frames every few pictures, threads only decode pictures nobody asked for.
         self._stream.codec_context.thread_count = 1
         self._base = float(self._stream.time_base)
+        self._convert = av.video.reformatter.VideoReformatter()
         self._frames: Any = None
         self._time = -np.inf
         self._picture: Pictures | None = None
@@ -65,7 +66,7 @@ class VideoDecoder:
             tolerance_s: Allowed deviation.
 
         Returns:
-            uint8 (times, H, W, 3).
+            uint8 (times, 3, H, W).
 
         Raises:
             FrameTimestampError: No frame is near enough to a time.
@@ -92,12 +93,22 @@ class VideoDecoder:
         for frame in self._frames:
             now = float(frame.pts * self._base)
             if now >= time_s - tolerance_s:
-                self._time, self._picture = now, frame.to_ndarray(format="rgb24")
+                self._time, self._picture = now, self._to_array(frame)
                 if now - time_s <= tolerance_s:
                     return self._picture
                 raise FrameTimestampError(f"no frame at {time_s:.6f} s: the next one is at {now:.6f} s in {self.path}")
         self._frames, self._time = None, -np.inf
         raise FrameTimestampError(f"no frame at {time_s:.6f} s: {self.path} ends before")
+
+    def _to_array(self, frame: Any) -> Pictures:
+        """Convert to planes, which are channel-first already, and copy them out of FFmpeg's padded memory."""
+        planar = self._convert.reformat(frame, format="gbrp")
+        height, width = frame.height, frame.width
+        picture = np.empty((3, height, width), dtype=np.uint8)
+        for channel, plane in zip((1, 2, 0), planar.planes, strict=True):
+            rows = np.frombuffer(plane, dtype=np.uint8).reshape(-1, plane.line_size)
+            picture[channel] = rows[:height, :width]
+        return picture
 
     def _seek(self, time_s: float) -> None:
         target = round(time_s / self._base)
@@ -139,7 +150,7 @@ class DecoderPool:
             tolerance_s: Allowed deviation.
 
         Returns:
-            uint8 (times, H, W, 3).
+            uint8 (times, 3, H, W).
 
         Raises:
             FrameTimestampError: No frame is near enough to a time.
