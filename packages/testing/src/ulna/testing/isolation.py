@@ -24,6 +24,7 @@ __all__ = [
     "isolated_home",
     "leftovers",
     "recorded_io",
+    "side_effects",
 ]
 
 HEAVY_MODULES = (
@@ -196,7 +197,7 @@ def leftovers(patience_s: float = 2.0) -> Iterator[Leftovers]:
 
 _PROBE = """
 import importlib, json, sys
-wanted, watched, blocked = json.loads(sys.argv[1])
+wanted, watched, blocked, sys.path[:] = json.loads(sys.argv[1])
 for name in blocked:
     sys.modules[name] = None
 problem = missing = None
@@ -210,7 +211,6 @@ print("\\n" + json.dumps([loaded, problem, missing]))
 """
 
 
-@lru_cache(maxsize=256)
 def importing(
     modules: tuple[str, ...], *, watched: tuple[str, ...] = HEAVY_MODULES, blocked: tuple[str, ...] = ()
 ) -> tuple[tuple[str, ...], str | None, str | None]:
@@ -224,14 +224,92 @@ def importing(
     Returns:
         The watched names that were loaded; the error if importing failed, else None; the name of the module that was missing.
     """
-    given = json.dumps([modules, watched, blocked])
-    done = subprocess.run(
-        [sys.executable, "-c", _PROBE, given], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False
-    )
+    return _imported_by(modules, watched, blocked, tuple(sys.path))
+
+
+def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False)
+
+
+@lru_cache(maxsize=256)
+def _imported_by(
+    modules: tuple[str, ...], watched: tuple[str, ...], blocked: tuple[str, ...], path: tuple[str, ...]
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    done = _run(_PROBE, json.dumps([modules, watched, blocked, path]))
     if not done.stdout.strip():
         return (), f"the interpreter ended with {done.returncode}: {done.stderr.strip()[-500:]}", None
     loaded, problem, missing = json.loads(done.stdout.strip().splitlines()[-1])
     return tuple(loaded), problem, missing
+
+
+_EFFECTS = """
+import importlib, json, sys
+wanted, libraries, sys.path[:] = json.loads(sys.argv[1])
+for name in libraries:
+    try:
+        importlib.import_module(name)
+    except BaseException:
+        pass
+import locale, logging, os, random, signal, threading, warnings
+def world():
+    root = logging.getLogger()
+    found = {
+        "logging (root level, handlers)": [root.level, [repr(h) for h in root.handlers], logging.root.manager.disable],
+        "the random seed": random.getstate()[1][:3],
+        "environment variables": sorted(os.environ.items()),
+        "the working directory": os.getcwd(),
+        "signal handlers": [repr(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGTERM)],
+        "threads": [t.name for t in threading.enumerate()],
+        "warning filters": [repr(f) for f in warnings.filters],
+        "the locale": locale.setlocale(locale.LC_ALL),
+    }
+    if "numpy" in sys.modules:
+        found["numpy's random seed"] = sys.modules["numpy"].random.get_state()[1][:3].tolist()
+    if "torch" in sys.modules:
+        torch = sys.modules["torch"]
+        found["torch's settings"] = [
+            torch.get_num_threads(), str(torch.get_default_dtype()), torch.are_deterministic_algorithms_enabled(),
+            torch.is_grad_enabled(), torch.initial_seed(),
+        ]
+    return found
+before, changed, broken = world(), [], []
+for name in wanted:
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        broken.append(f"{name} ({type(error).__name__}: {error})")
+    now = world()
+    for key in now:
+        if key in before and now[key] != before[key]:
+            changed.append(f"{key} by {name}")
+    before = now
+print("\\n" + json.dumps([changed, broken]))
+"""
+_INNOCENT = ("numpy", "pydantic", "torch", "torchvision", "cv2", "serial", "av", "pyarrow", "huggingface_hub", "safetensors")
+
+
+def side_effects(modules: tuple[str, ...], libraries: tuple[str, ...] = _INNOCENT) -> tuple[list[str], list[str]]:
+    """Import modules one after the other in a fresh interpreter and tell what that changed in the process.
+
+    Args:
+        modules: What to import.
+        libraries: Imported first, so that what they do is not blamed on the modules.
+
+    Returns:
+        What changed and by which module; modules that cannot be imported, with the error.
+    """
+    used = [name for name in libraries if _is_used(modules, name)]
+    done = _run(_EFFECTS, json.dumps([modules, used, sys.path]))
+    if not done.stdout.strip():
+        return [], [f"the interpreter ended with {done.returncode}: {done.stderr.strip()[-500:]}"]
+    changed, broken = json.loads(done.stdout.strip().splitlines()[-1])
+    return changed, broken
+
+
+def _is_used(modules: tuple[str, ...], library: str) -> bool:
+    """Tell whether importing the modules loads a library at all, so that heavy ones are not loaded in vain."""
+    return library in importing(modules, watched=_INNOCENT)[0]
 
 
 def assert_not_imported(modules: Iterable[str], code: str) -> None:
@@ -246,9 +324,7 @@ def assert_not_imported(modules: Iterable[str], code: str) -> None:
     """
     __tracebackhide__ = True
     ending = f"\nimport sys as _s\nprint('\\n' + ' '.join(n for n in {list(modules)!r} if _s.modules.get(n) is not None))\n"
-    done = subprocess.run(
-        [sys.executable, "-c", code + ending], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120, check=False
-    )
+    done = _run(code + ending)
     if done.returncode:
         raise AssertionError(f"The code ended with {done.returncode}:\n{done.stderr.strip()[-2000:]}")
     loaded = done.stdout.splitlines()[-1].split() if done.stdout.splitlines() else []

@@ -1,23 +1,518 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The conformance suite of motors."""
+"""The conformance suite of motor buses."""
 
 from __future__ import annotations
 
+import contextlib
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
 
-from ulna.testing.checks import Suite
+from ulna.core.errors import (
+    CalibrationError,
+    ConfigError,
+    DeviceAlreadyConnectedError,
+    DeviceDisconnectError,
+    DeviceError,
+    DeviceNotConnectedError,
+    MissingMotorsError,
+    MotorCommunicationError,
+)
+from ulna.core.motors import MotorCalibration, MotorNormMode, MotorsBus, normalize, unnormalize
+from ulna.testing import configs
+from ulna.testing.checks import NotExercised, Suite, check, expect, refused
+from ulna.testing.isolation import leftovers, recorded_io
 
 __all__ = ["MotorsBusSuite"]
 
+_MODES = {
+    MotorNormMode.RANGE_0_100: (10.0, 50.0, 90.0),
+    MotorNormMode.RANGE_M100_100: (-80.0, 0.0, 80.0),
+    MotorNormMode.DEGREES: (-20.0, 0.0, 20.0),
+}
+
 
 class MotorsBusSuite(Suite):
-    """Checks of motors. Override the fixture `bus`."""
+    """Checks of a motor bus. Override the fixture `bus`; it returns one that is not connected, with at least two simulated motors.
+
+    Override `lose_replies` and `kill` where the wire is simulated, so that faults are exercised. The suite writes a calibration of its
+    own to the motors. A bus that stores something else than goals and limits says so by setting `goal_name` to None.
+
+    Attributes:
+        goal_name: Register that takes a goal and can be read back; None when there is none.
+        position_name: Register of the present position.
+        lost_every: Which reply is lost in the check of retries.
+    """
 
     subject: ClassVar[str] = "bus"
+    goal_name: ClassVar[str | None] = "Goal_Position"
+    position_name: ClassVar[str] = "Present_Position"
+    lost_every: ClassVar[int] = 5
 
     @pytest.fixture
-    def bus(self) -> Any:
-        """Give the subject of the checks; overridden by the author."""
-        return self.missing_fixture()
+    def bus(self) -> MotorsBus:
+        """Give a disconnected bus. The one thing an author overrides."""
+        made: MotorsBus = self.missing_fixture()
+        return made
+
+    def _faults(self, bus: MotorsBus) -> Any:
+        faults = getattr(bus, "faults", None)
+        if faults is None:
+            raise NotExercised("the wire cannot be disturbed; override lose_replies() and kill()")
+        return faults
+
+    def lose_replies(self, bus: MotorsBus, every: int) -> None:
+        """Lose each `every`-th reply from now on. Default: through the bus's `faults`.
+
+        Args:
+            bus: The bus.
+            every: Which.
+        """
+        self._faults(bus).lose(every=every)
+
+    def kill(self, bus: MotorsBus, motor: str) -> None:
+        """Let a motor never answer again. Default: through the bus's `faults`.
+
+        Args:
+            bus: The bus.
+            motor: Its name.
+        """
+        self._faults(bus).kill(motor)
+
+    def calibration(self, bus: MotorsBus) -> dict[str, MotorCalibration]:
+        """Return a calibration that suits the bus: half the register about its middle, different for each motor.
+
+        Args:
+            bus: The bus.
+
+        Returns:
+            Motor name to calibration.
+        """
+        made = {}
+        for index, (name, motor) in enumerate(bus.motors.items()):
+            size = bus.model_resolution[motor.model]
+            made[name] = MotorCalibration(motor.id, 0, 0, size // 4 + index, size * 3 // 4 - index)
+        return made
+
+    @contextmanager
+    def _session(self, bus: MotorsBus, *, calibrated: bool = True) -> Iterator[MotorsBus]:
+        """Connect for the block, calibrated; the port is closed whatever happens."""
+        bus.connect()
+        try:
+            bus.disable_torque()
+            if calibrated:
+                bus.write_calibration(self.calibration(bus))
+            yield bus
+        finally:
+            with contextlib.suppress(DeviceError):
+                bus.disconnect()
+
+    def _goal(self) -> str:
+        if self.goal_name is None:
+            raise NotExercised("it has no register of goals that can be read back")
+        return self.goal_name
+
+    def _goals(self, bus: MotorsBus) -> dict[str, float]:
+        """Return goals in ticks, different for each motor, inside its range."""
+        middle = {n: (c.range_min + c.range_max) // 2 for n, c in self.calibration(bus).items()}
+        return {name: float(ticks + 10 * i) for i, (name, ticks) in enumerate(middle.items(), start=1)}
+
+    def _another(self, bus: MotorsBus, **changes: Any) -> MotorsBus:
+        given: dict[str, Any] = {"port": bus.port, "motors": bus.motors, **changes}
+        return type(bus)(given["port"], given["motors"])
+
+    @check(
+        "M01-pure-constructor",
+        "Making a bus opens no port and starts no thread.",
+        "Open the port in connect.",
+    )
+    def test_m01_pure_constructor(self, bus: MotorsBus) -> None:
+        self._another(bus)
+        with leftovers(0.0) as left, recorded_io() as log:
+            made = self._another(bus)
+        expect(not log.events, f"the constructor did: {'; '.join(log.events[:5])}")
+        expect(not left, f"the constructor left {left} behind")
+        expect(not made.is_connected, "is_connected is True before connect() was called")
+
+    @check(
+        "M02-bad-motors-refused",
+        "Two motors with one id, or a motor of an unknown model, are refused by the constructor with a ConfigError.",
+        "Call the base class's constructor and list the models in model_resolution.",
+    )
+    def test_m02_bad_motors_refused(self, bus: MotorsBus) -> None:
+        names = list(bus.motors)
+        if len(names) < 2:
+            raise NotExercised("the bus of the fixture has a single motor")
+        twice = {**bus.motors, names[1]: replace(bus.motors[names[1]], id=bus.motors[names[0]].id)}
+        with refused(ConfigError, "two motors with one id"):
+            self._another(bus, motors=twice)
+        odd = {**bus.motors, names[0]: replace(bus.motors[names[0]], model="no_such_model")}
+        with refused(ConfigError, "a motor of the model 'no_such_model'"):
+            self._another(bus, motors=odd)
+
+    @check(
+        "M03-connect-twice",
+        "connect on a connected bus raises DeviceAlreadyConnectedError and leaves it connected.",
+        "Raise it at the start of connect when is_connected.",
+    )
+    def test_m03_connect_twice(self, bus: MotorsBus) -> None:
+        with self._session(bus, calibrated=False):
+            with refused(DeviceAlreadyConnectedError, "connect() on a connected bus"):
+                bus.connect()
+            expect(bus.is_connected, "the refused second connect() closed the port")
+
+    @check(
+        "M04-disconnect-idempotent",
+        "disconnect can be called at any time, any number of times, and the bus connects again after it.",
+        "Return early from disconnect when the port is closed.",
+    )
+    def test_m04_disconnect_idempotent(self, bus: MotorsBus) -> None:
+        bus.disconnect()
+        for _ in range(2):
+            bus.connect()
+            bus.disconnect()
+            expect(not bus.is_connected, "is_connected is True after disconnect()")
+            bus.disconnect()
+
+    @check(
+        "M05-disconnect-releases",
+        "After disconnect no thread and no open port of the bus is left, and no motor holds torque.",
+        "Disable torque, then close the port in a finally block.",
+    )
+    def test_m05_disconnect_releases(self, bus: MotorsBus) -> None:
+        bus.connect()
+        bus.disconnect()
+        with leftovers() as left:
+            bus.connect()
+            bus.enable_torque()
+            bus.disconnect()
+        expect(not left, f"after disconnect() there is still {left}")
+        bus.connect(handshake=False)
+        try:
+            stiff = [name for name, is_on in bus.torque_state().items() if is_on]
+        finally:
+            bus.disconnect(disable_torque=False)
+        expect(not stiff, f"after disconnect() these motors still hold torque: {', '.join(stiff)}")
+
+    @check(
+        "M06-not-connected-errors",
+        "Reading and writing raise DeviceNotConnectedError before connect and after disconnect.",
+        "Call self._require_connected() first in every such method.",
+    )
+    def test_m06_not_connected_errors(self, bus: MotorsBus) -> None:
+        motor, name = next(iter(bus.motors)), self.goal_name or self.position_name
+        for _ in range(2):
+            with refused(DeviceNotConnectedError, "read() while disconnected"):
+                bus.read(self.position_name, motor, normalize=False)
+            with refused(DeviceNotConnectedError, "write() while disconnected"):
+                bus.write(name, motor, 1, normalize=False)
+            with refused(DeviceNotConnectedError, "sync_read() while disconnected"):
+                bus.sync_read(self.position_name, normalize=False)
+            with refused(DeviceNotConnectedError, "sync_write() while disconnected"):
+                bus.sync_write(name, {motor: 1}, normalize=False)
+            bus.connect()
+            bus.disconnect()
+
+    @check(
+        "M07-mapped-by-name",
+        "Values belong to motor names: the order in which motors are asked or written changes nothing.",
+        "Look motors up by name and answers up by id.",
+    )
+    def test_m07_mapped_by_name(self, bus: MotorsBus) -> None:
+        name, goals = self._goal(), self._goals(bus)
+        backwards = list(reversed(bus.motors))
+        with self._session(bus):
+            bus.sync_write(name, {n: goals[n] for n in backwards}, normalize=False)
+            single = {n: bus.read(name, n, normalize=False) for n in bus.motors}
+            expect(single == goals, f"written {goals}, single reads gave {single}")
+            for order in (None, backwards, backwards[:1]):
+                found = bus.sync_read(name, order, normalize=False)
+                wanted = {n: goals[n] for n in (order or bus.motors)}
+                expect(found == wanted, f"sync_read of {order or 'all'} gave {found}, expected {wanted}")
+
+    @check(
+        "M08-one-value-for-all",
+        "sync_write with one number writes it to every motor.",
+        "Turn a number into {name: number for every motor}.",
+    )
+    def test_m08_one_value_for_all(self, bus: MotorsBus) -> None:
+        name, ticks = self._goal(), min(self._goals(bus).values())
+        with self._session(bus):
+            bus.sync_write(name, ticks, normalize=False)
+            found = bus.sync_read(name, normalize=False)
+        expect(set(found.values()) == {ticks}, f"written {ticks} to all, read {found}")
+
+    @check(
+        "M09-unknown-motor-refused",
+        "A motor name that is not on the bus is refused with a ValueError that names it.",
+        "Resolve names with self._names(...).",
+    )
+    def test_m09_unknown_motor_refused(self, bus: MotorsBus) -> None:
+        with self._session(bus, calibrated=False):
+            for what, call in {
+                "sync_read": lambda: bus.sync_read(self.position_name, ["no_such_motor"], normalize=False),
+                "sync_write": lambda: bus.sync_write(self.position_name, {"no_such_motor": 1}, normalize=False),
+                "disable_torque": lambda: bus.disable_torque("no_such_motor"),
+            }.items():
+                with refused(ValueError, f"{what} of 'no_such_motor'"):
+                    try:
+                        call()
+                    except ValueError as error:
+                        expect("no_such_motor" in str(error), f"the error of {what} does not name it: {error}")
+                        raise
+
+    @check(
+        "M10-lost-replies-are-repeated",
+        "Lost replies are asked for again, within num_retry, without the caller noticing; counters tell how often.",
+        "Repeat an exchange up to num_retry times in the bus and count in self.counters.retries.",
+    )
+    def test_m10_lost_replies_are_repeated(self, bus: MotorsBus) -> None:
+        with self._session(bus, calibrated=False):
+            self.lose_replies(bus, self.lost_every)
+            before = bus.counters.retries
+            try:
+                for _ in range(4 * self.lost_every):
+                    bus.sync_read(self.position_name, normalize=False)
+            finally:
+                self.lose_replies(bus, 0)
+            expect(bus.counters.retries > before, "counters.retries did not count while replies were lost")
+
+    @check(
+        "M11-dead-motor-is-named",
+        "A motor that never answers makes reads fail with its name after a bounded number of tries; the others still answer.",
+        "Raise MotorCommunicationError(motors=[...]) after num_retry repetitions.",
+    )
+    def test_m11_dead_motor_is_named(self, bus: MotorsBus) -> None:
+        dead = list(bus.motors)[-1]
+        alive = [n for n in bus.motors if n != dead]
+        with self._session(bus, calibrated=False):
+            self.kill(bus, dead)
+            before = bus.counters.exchanges
+            with refused(MotorCommunicationError, f"sync_read with {dead} dead"):
+                self._expect_named(bus, dead)
+            used = bus.counters.exchanges - before
+            allowed = (bus.num_retry + 1) * (len(bus.motors) + 1)
+            expect(used <= allowed, f"it took {used} exchanges to give up, at most {allowed} are allowed")
+            found = bus.sync_read(self.position_name, alive, normalize=False) if alive else {}
+            expect(set(found) == set(alive), f"without the dead motor, sync_read gave {found}")
+
+    def _expect_named(self, bus: MotorsBus, dead: str) -> None:
+        try:
+            bus.sync_read(self.position_name, normalize=False)
+        except MotorCommunicationError as error:
+            expect(tuple(error.motors) == (dead,), f"the error names {error.motors or 'nobody'}, dead is {dead!r}")
+            expect(dead in str(error), f"the message does not name {dead!r}: {error}")
+            raise
+
+    @check(
+        "M12-handshake-names-missing",
+        "Connecting while a motor is missing raises MissingMotorsError that names it, and the port is closed again.",
+        "Ping every motor in connect and close the port before the error leaves it.",
+    )
+    def test_m12_handshake_names_missing(self, bus: MotorsBus) -> None:
+        dead = next(iter(bus.motors))
+        self.kill(bus, dead)
+        with leftovers() as left:
+            with refused(MissingMotorsError, f"connect() with {dead} missing"):
+                try:
+                    bus.connect()
+                except MissingMotorsError as error:
+                    expect(dead in error.missing, f"missing is {error.missing}, expected {dead!r}")
+                    raise
+                finally:
+                    is_open = bus.is_connected
+                    bus.disconnect() if is_open else None
+        expect(not is_open, "the port stayed open after connect() failed")
+        expect(not left, f"after the failed connect() there is still {left}")
+
+    @check(
+        "M13-dead-motor-does-not-keep-torque",
+        "With one motor dead, disconnect releases the torque of all others, closes the port and reports the dead one.",
+        "Try every motor before raising, and close the port in a finally block.",
+    )
+    def test_m13_dead_motor_does_not_keep_torque(self, bus: MotorsBus) -> None:
+        dead, *others = bus.motors
+        with self._session(bus, calibrated=False):
+            bus.enable_torque()
+            self.kill(bus, dead)
+            with refused(DeviceDisconnectError, f"disconnect() with {dead} dead"):
+                bus.disconnect()
+            expect(not bus.is_connected, "the port stayed open")
+            if not others:
+                return
+            bus.connect(handshake=False)
+            name = "Torque_Enable"
+            try:
+                stiff = [n for n in others if bus.read(name, n, normalize=False)]
+            except (KeyError, ValueError) as error:
+                raise NotExercised(f"it has no register {name}") from error
+            finally:
+                with contextlib.suppress(DeviceError):
+                    bus.disconnect(disable_torque=False)
+        expect(not stiff, f"these motors still hold torque: {', '.join(stiff)}")
+
+    @check(
+        "M14-empty-write",
+        "sync_write of an empty mapping does nothing and raises nothing.",
+        "Return early when there is nothing to write.",
+    )
+    def test_m14_empty_write(self, bus: MotorsBus) -> None:
+        name = self._goal()
+        with self._session(bus):
+            before = bus.sync_read(name, normalize=False)
+            bus.sync_write(name, {})
+            bus.sync_write(name, {}, normalize=False)
+            after = bus.sync_read(name, normalize=False)
+        expect(before == after, f"an empty write changed {name} from {before} to {after}")
+
+    @check(
+        "M15-non-finite-refused",
+        "A NaN or infinite value is refused with a ValueError before anything is sent, also to the other motors.",
+        "Check every value before the first byte goes out.",
+    )
+    def test_m15_non_finite_refused(self, bus: MotorsBus) -> None:
+        name, goals = self._goal(), self._goals(bus)
+        last = list(goals)[-1]
+        with self._session(bus):
+            before = bus.sync_read(name, normalize=False)
+            for bad in (math.nan, math.inf, -math.inf):
+                for scaled in (True, False):
+                    values = {**dict.fromkeys(goals, 1.0), last: bad}
+                    with refused((ValueError, OverflowError), f"sync_write with {bad}"):
+                        bus.sync_write(name, values, normalize=scaled)
+                    with refused((ValueError, OverflowError), f"write of {bad}"):
+                        bus.write(name, last, bad, normalize=scaled)
+            after = bus.sync_read(name, normalize=False)
+        expect(before == after, f"a refused write changed {name} from {before} to {after}")
+
+    @check(
+        "M16-user-units-follow-the-formulas",
+        "Positions in user units are those of ulna.core.motors.normalize and unnormalize, for reading and for writing.",
+        "Convert with these two functions and drive_mode where apply_drive_mode is True.",
+    )
+    def test_m16_user_units_follow_the_formulas(self, bus: MotorsBus) -> None:
+        name = self._goal()
+        if name not in bus.normalized_data:
+            raise NotExercised(f"{name} is not in normalized_data")
+        with self._session(bus):
+            for motor in bus.motors:
+                for value in _MODES[bus.motors[motor].norm_mode]:
+                    self._expect_converted(bus, name, motor, value)
+
+    def _expect_converted(self, bus: MotorsBus, name: str, motor: str, value: float) -> None:
+        mode, size = bus.motors[motor].norm_mode, bus.model_resolution[bus.motors[motor].model]
+        held = bus.calibration[motor]
+        inverted = bus.apply_drive_mode and bool(held.drive_mode)
+        bus.sync_write(name, {motor: value})
+        ticks = bus.read(name, motor, normalize=False)
+        wanted = unnormalize(value, held, mode, size, inverted=inverted)
+        expect(ticks == wanted, f"{motor}: {value} {mode.value} was written as {ticks} ticks, expected {wanted}")
+        back, single = bus.sync_read(name, motor)[motor], bus.read(name, motor)
+        formula = normalize(ticks, held, mode, size, inverted=inverted)
+        expect(
+            abs(back - formula) < 1e-3 and abs(single - formula) < 1e-3,
+            f"{motor}: {ticks} ticks are read as {back} and {single} {mode.value}, expected {formula}",
+        )
+        one_tick = 400 / size
+        expect(abs(back - value) <= one_tick, f"{motor}: {value} {mode.value} came back as {back}")
+
+    @check(
+        "M17-needs-calibration",
+        "Positions in user units without a calibration raise CalibrationError that names the motor.",
+        "Take the calibration through self._calibration_of(motor).",
+    )
+    def test_m17_needs_calibration(self, bus: MotorsBus) -> None:
+        motor = next(iter(bus.motors))
+        with self._session(bus, calibrated=False):
+            bus.calibration.clear()
+            with refused(CalibrationError, f"reading {motor} in user units without a calibration"):
+                try:
+                    bus.read(self.position_name, motor)
+                except CalibrationError as error:
+                    expect(motor in str(error), f"the message does not name {motor!r}: {error}")
+                    raise
+
+    @check(
+        "M18-calibration-round-trip",
+        "A calibration that was written is read back equal and is the one in use.",
+        "Write every field that the motor can hold, and update self.calibration when cache is True.",
+    )
+    def test_m18_calibration_round_trip(self, bus: MotorsBus) -> None:
+        wanted = self.calibration(bus)
+        with self._session(bus, calibrated=False):
+            bus.calibration.clear()
+            bus.write_calibration(wanted, cache=False)
+            expect(not bus.calibration, "write_calibration(cache=False) changed the calibration in use")
+            bus.write_calibration(wanted)
+            expect(bus.calibration == wanted, f"the calibration in use is {bus.calibration}, written was {wanted}")
+            found = bus.read_calibration()
+            expect(bus._same_calibration(found), f"read back {found}, written was {wanted}")
+            expect(bus.is_calibrated, "is_calibrated is False right after write_calibration")
+
+    @check(
+        "M19-bad-calibration-refused",
+        "A calibration with equal limits, or of a motor that is not there, raises CalibrationError and writes nothing.",
+        "Call ulna.core.calibration.check_calibration before the first write.",
+    )
+    def test_m19_bad_calibration_refused(self, bus: MotorsBus) -> None:
+        with self._session(bus):
+            before, held = bus.read_calibration(), dict(bus.calibration)
+            first, last = next(iter(held)), list(held)[-1]
+            moved = {n: replace(c, range_min=c.range_min + 7) for n, c in held.items()}
+            flat = {**moved, last: replace(moved[last], range_min=100, range_max=100)}
+            with refused(CalibrationError, f"a calibration whose {last} has equal limits"):
+                bus.write_calibration(flat)
+            foreign = {**moved, "no_such_motor": replace(moved[first], id=99)}
+            with refused((CalibrationError, ValueError), "a calibration of 'no_such_motor'"):
+                bus.write_calibration(foreign)
+            after = bus.read_calibration()
+            expect(before == after, f"a refused calibration changed the motors from {before} to {after}")
+            expect(bus.calibration == held, "a refused calibration changed the one in use")
+
+    @check(
+        "M20-torque-is-restored",
+        "torque_disabled releases torque in its block and afterwards restores exactly what was on before.",
+        "Leave torque_disabled to the base class and implement torque_state.",
+    )
+    def test_m20_torque_is_restored(self, bus: MotorsBus) -> None:
+        first = next(iter(bus.motors))
+        with self._session(bus):
+            bus.enable_torque(first)
+            before = bus.torque_state()
+            expect(before == {n: n == first for n in bus.motors}, f"torque of {first} was enabled, the state is {before}")
+            error = RuntimeError("raised by the conformance suite in the block")
+            with contextlib.suppress(RuntimeError):
+                with bus.torque_disabled():
+                    inside = bus.torque_state()
+                    raise error
+            after = bus.torque_state()
+        expect(not any(inside.values()), f"inside torque_disabled the state is {inside}")
+        expect(before == after, f"torque was {before} before torque_disabled and {after} after it")
+
+    @check(
+        "M21-half-turn-homing",
+        "After set_half_turn_homings every motor reads half a turn where it stands.",
+        "Write the shortest offset that makes it so (ulna.core.homing.shortest_offset).",
+    )
+    def test_m21_half_turn_homing(self, bus: MotorsBus) -> None:
+        if not bus.capabilities.homing_offset:
+            raise NotExercised("its motors store no homing offset")
+        with self._session(bus, calibrated=False):
+            offsets = bus.set_half_turn_homings()
+            found = bus.sync_read(self.position_name, normalize=False)
+        expect(set(offsets) == set(bus.motors), f"offsets were returned for {', '.join(offsets)}")
+        half = {n: (bus.model_resolution[m.model] - 1) // 2 for n, m in bus.motors.items()}
+        wrong = {n: v for n, v in found.items() if abs(v - half[n]) > bus.model_resolution[bus.motors[n].model] / 40}
+        expect(not wrong, f"after homing these read something else than half a turn: {wrong}")
+
+    @check(
+        "M22-runs-without-torch",
+        "The module of the bus can be imported where torch is not installed.",
+        "Import torch nowhere in a bus.",
+    )
+    def test_m22_runs_without_torch(self, bus: MotorsBus) -> None:
+        configs.runs_without(type(bus), ("torch", "torchvision"))
