@@ -18,6 +18,21 @@ __all__ = ["Created", "create"]
 
 _SUFFIX = ".tmpl"
 _SHARED = "shared"
+_EXTRA = {"policies": "[torch]", "algorithms": "[torch]", "commands": "[cli]"}
+_NEEDS = {
+    "algorithms": ("pydantic>=2.7,<3", "torch>=2.4"),
+    "cameras": ("numpy>=1.26,<3", "pydantic>=2.7,<3"),
+    "commands": ("pydantic>=2.7,<3",),
+    "envs": ("gymnasium>=1.0", "numpy>=1.26,<3", "pydantic>=2.7,<3"),
+    "motors": ("pydantic>=2.7,<3",),
+    "optimizers": ("pydantic>=2.7,<3", "torch>=2.4"),
+    "policies": ("pydantic>=2.7,<3", "torch>=2.4", "ulna-processing>=0.1,<0.2"),
+    "rewards": ("numpy>=1.26,<3", "pydantic>=2.7,<3"),
+    "robots": ("pydantic>=2.7,<3",),
+    "schedulers": ("pydantic>=2.7,<3", "torch>=2.4"),
+    "teleoperators": ("pydantic>=2.7,<3",),
+    "trackers": ("pydantic>=2.7,<3",),
+}
 
 
 @dataclass(frozen=True)
@@ -81,7 +96,7 @@ def _words(kind: str, name: str, distribution: str) -> dict[str, str]:
         "processors": f"{module}.steps:{class_name}Step",
     }
     title = name.replace("_", " ")
-    extra = {"policies": "[torch]", "algorithms": "[torch]", "processors": "[torch]", "commands": "[cli]"}
+    needs = [f'"ulna-core{_EXTRA.get(kind, "")}>=0.1,<0.2"', *(f'"{line}"' for line in _NEEDS.get(kind, ()))]
     return {
         "kind": kind,
         "kind_title": info.title,
@@ -93,7 +108,7 @@ def _words(kind: str, name: str, distribution: str) -> dict[str, str]:
         "module": module,
         "value": values.get(kind, f"{module}.config:{class_name}Config"),
         "distribution": distribution,
-        "core_extra": extra.get(kind, ""),
+        "dependencies": "\n".join(f"  {need}," for need in needs),
     }
 
 
