@@ -87,7 +87,7 @@ def collect(cls: type[BaseModel], arguments: Sequence[str], *, data: Mapping[str
     files = [a for a in flags if a.path in {(name,) for name in CONFIG_FLAGS} and a.path[0] not in cls.model_fields]
     for file in files:
         path = Path(file.given.value).expanduser()
-        tree = merge(tree, plant(read_file(path, wanted_by=file.path[0]), str(path)))
+        tree = merge(tree, plant(_settings_in(cls, path, file.path[0]), str(path)))
     _open_checkpoints(cls, tree)
     ordinary = [flag for flag in flags if flag not in files]
     for flag in sorted(ordinary, key=lambda flag: not _names_checkpoint(cls, flag)):
@@ -95,6 +95,13 @@ def collect(cls: type[BaseModel], arguments: Sequence[str], *, data: Mapping[str
         if _names_checkpoint(cls, flag):
             _open_checkpoints(cls, tree, over_files=True)
     return tree
+
+
+def _settings_in(cls: type[BaseModel], path: Path, wanted_by: str) -> dict[str, Any]:
+    """Read a settings file; a class with `read_settings(path, wanted_by)` says itself what it accepts, a folder for instance."""
+    own = getattr(cls, "read_settings", None)
+    found: dict[str, Any] = read_file(path, wanted_by=wanted_by) if own is None else own(path, wanted_by)
+    return found
 
 
 def _section(cls: type[BaseModel], path: Sequence[str]) -> type[BaseModel] | None:
