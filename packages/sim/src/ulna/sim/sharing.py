@@ -21,7 +21,7 @@ from ulna.core.paths import ulna_home
 from ulna.sim.kinematics import JOINTS
 from ulna.sim.scene import SceneState
 
-__all__ = ["STATE_FILE", "WorldReader", "WorldWriter", "world_folder"]
+__all__ = ["STATE_FILE", "WorldReader", "WorldWriter", "served_worlds", "world_folder"]
 
 STATE_FILE: Final = "state"
 _MAGIC: Final = b"ULNASIM1"
@@ -44,6 +44,12 @@ def world_folder(name: str) -> Path:
         name: The world's name.
     """
     return ulna_home() / "sim" / name
+
+
+def served_worlds() -> list[str]:
+    """Return the names of the worlds that living processes serve in the usual place."""
+    paths = (ulna_home() / "sim").glob(f"*/{STATE_FILE}")
+    return sorted(path.parent.name for path in paths if _serving(path) is not None)
 
 
 class _Mapping:

@@ -130,6 +130,12 @@ class Simulation:
         with _running_lock:
             return _running.get(name)
 
+    @classmethod
+    def running(cls) -> list[str]:
+        """Return the names of the worlds that run in this process."""
+        with _running_lock:
+            return sorted(_running)
+
     def __enter__(self) -> Simulation:
         self.start()
         return self
