@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors of training; the tree they belong to is in `ulna.core.errors`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ulna.core.errors import UlnaError
+
+__all__ = ["TrainingDivergedError"]
+
+
+class TrainingDivergedError(UlnaError, ArithmeticError):
+    """The loss is no longer a number.
+
+    Args:
+        step: Step at which it was noticed.
+        loss: The mean loss.
+        checkpoint: The last checkpoint before, if there is one.
+    """
+
+    def __init__(self, step: int, loss: float, checkpoint: Path | None) -> None:
+        self.step, self.loss, self.checkpoint = step, loss, checkpoint
+        where = f"The last good checkpoint is {checkpoint}." if checkpoint else "No checkpoint was written before."
+        super().__init__(
+            f"The loss became {loss} at or before step {step}; nothing after the last good step was saved. {where}",
+            hint="Lower the learning rate, clip gradients (optimizer.grad_clip_norm), look for extreme values.",
+        )
