@@ -140,6 +140,8 @@ class SerialAccess(MotorsBus):
         return plan
 
     def _make_plan(self, data_name: str, names: list[str], normalize: bool) -> GroupPlan:
+        if not names:
+            return GroupPlan(Register(0, 1), (), (), tuple, (), (), ())
         registers = {self._register(self.motors[name].model, data_name) for name in names}
         if len(registers) != 1:
             raise ValueError(
@@ -310,7 +312,8 @@ class SerialAccess(MotorsBus):
             if not isfinite(value):
                 _finite(value, data_name, name)
         raws = {i: convert(value) for i, convert, value in zip(plan.ids, plan.to_raw, given, strict=True)}
-        self._send_group(plan.register, raws)
+        if raws:
+            self._send_group(plan.register, raws)
 
 
 def _finite(value: float, data_name: str, motor: str) -> float:

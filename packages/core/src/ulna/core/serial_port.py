@@ -21,6 +21,15 @@ __all__ = ["SerialPort", "list_serial_ports"]
 
 _CHUNK = 4096
 
+# What system calls and pyserial raise when a device vanishes; TypeError comes from a port that was closed under it.
+_GONE: tuple[type[BaseException], ...] = (OSError, TypeError)
+try:
+    import termios
+except ImportError:  # Windows
+    pass
+else:
+    _GONE = (*_GONE, termios.error)
+
 
 def list_serial_ports() -> list[tuple[str, str]]:
     """List the serial devices of this computer.
@@ -146,7 +155,7 @@ class SerialPort:
                 data = data + chunk if data else chunk
                 wait_ms = gap_s * 1e3
             return data
-        except (OSError, TypeError) as error:  # pyserial raises TypeError when its port was closed under it
+        except _GONE as error:
             raise self._gone(error) from error
 
     def collect(self, request: bytes, quiet_s: float) -> bytes:
@@ -193,7 +202,7 @@ class SerialPort:
             if not chunk:
                 raise OSError(errno.EIO, "end of file")
             return chunk
-        except (OSError, TypeError) as error:
+        except _GONE as error:
             raise self._gone(error) from error
 
     def _exchange_portable(self, request: bytes, size: int, timeout_s: float, gap_s: float) -> bytes:
