@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from ulna.core.policies import PreTrainedPolicy
     from ulna.core.policy_config import PreTrainedConfig
     from ulna.core.robots import Robot, RobotConfig, ensure_safe_goal_position
-    from ulna.core.teleoperators import TeleopEvents, Teleoperator, TeleoperatorConfig
+    from ulna.core.teleoperators import Teleoperator, TeleoperatorConfig, TeleopEvents
     from ulna.core.types import EnvTransition, TransitionKey
 
 _HOMES = {
@@ -115,9 +115,75 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [  # noqa: PLE0604
+__all__ = [
+    "BusCapabilities",
+    "CalibrationStep",
+    "Camera",
+    "CameraConfig",
+    "CameraState",
+    "Clock",
+    "ColorMode",
+    "Config",
+    "Cv2Backends",
+    "Cv2Rotation",
+    "DataProcessorPipeline",
+    "Device",
+    "DeviceConfig",
+    "Env",
+    "EnvConfig",
+    "EnvTransition",
+    "FeatureSpec",
+    "FeatureSpecs",
+    "FeatureType",
+    "Frame",
+    "HubMixin",
+    "LRSchedulerConfig",
+    "MonotonicClock",
+    "Motor",
+    "MotorCalibration",
+    "MotorNormMode",
+    "MotorsBus",
+    "MotorsBusConfig",
+    "NormalizationMode",
+    "OpenParts",
+    "OptimizerConfig",
+    "PipelineFeatureType",
+    "PluginConfig",
+    "PolicyFeature",
+    "PolicyProcessorPipeline",
+    "PreTrainedConfig",
+    "PreTrainedPolicy",
+    "ProcessorStep",
+    "RLAlgorithm",
+    "RLAlgorithmConfig",
+    "Robot",
+    "RobotConfig",
+    "RobotProcessorPipeline",
+    "SamplerNeeds",
+    "TeleopEvents",
+    "Teleoperator",
+    "TeleoperatorConfig",
+    "TrainingStats",
+    "TransitionKey",
+    "UlnaError",
     "__version__",
-    *sorted(_HOME_OF),
+    "ensure_safe_goal_position",
+    "get_algorithm_class",
+    "get_policy_class",
+    "image_spec",
+    "make_algorithm",
+    "make_algorithm_config",
+    "make_cameras_from_configs",
+    "make_env",
+    "make_env_config",
+    "make_optimizer_config",
+    "make_policy",
+    "make_policy_config",
+    "make_pre_post_processors",
+    "make_robot_from_config",
+    "make_scheduler_config",
+    "make_teleoperator_from_config",
+    "scalar_spec",
 ]
 
 
