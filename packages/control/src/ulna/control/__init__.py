@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real-time loops: teleoperate, record, replay, roll out, calibrate. Names resolve when first used; importing this loads nothing."""
+"""Real-time loops: teleoperate, record, replay, roll out, calibrate. Names resolve when first used."""
 
 from __future__ import annotations
 
@@ -69,7 +69,45 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = [*sorted(_HOME_OF)]  # noqa: PLE0604
+__all__ = [
+    "CameraLossConfig",
+    "CameraLostError",
+    "DatasetRecordConfig",
+    "EpisodePlan",
+    "EpisodeReport",
+    "IncompatibleError",
+    "Interrupts",
+    "JumpError",
+    "JumpGuard",
+    "JumpGuardConfig",
+    "KeySource",
+    "LoopStats",
+    "NoKeys",
+    "Phase",
+    "Processors",
+    "RateLoop",
+    "RecordConfig",
+    "RecordResult",
+    "RecordingInterruptedError",
+    "RestConfig",
+    "Runtime",
+    "Session",
+    "StopRequest",
+    "TeleoperateConfig",
+    "TeleoperateResult",
+    "TeleoperateSettings",
+    "TerminalKeys",
+    "Tick",
+    "dataset_features",
+    "move_to",
+    "open_dataset",
+    "open_keys",
+    "read_reports",
+    "record",
+    "run_recording",
+    "run_teleoperation",
+    "teleoperate",
+]
 
 
 def __getattr__(name: str) -> Any:
