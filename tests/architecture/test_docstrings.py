@@ -4,32 +4,32 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 
+import attrs
 import pytest
 from interrogate import coverage
 from interrogate.config import InterrogateConfig
 
-from tooling import files, tree
+from tooling import files, pages, tree
 
 with_module = [item for item in tree.distributions() if item.has_module]
 every_distribution = pytest.mark.parametrize("distribution", with_module, ids=lambda item: item.path)
 
 
+def rules() -> InterrogateConfig:
+    """Return the rules of the root pyproject.toml, those that `nox -s lint` goes by."""
+    settings = tomllib.loads((tree.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["interrogate"]
+    options = {name.replace("-", "_"): value for name, value in settings.items()}
+    fields = {name: value for name, value in options.items() if name in attrs.fields_dict(InterrogateConfig)}
+    return InterrogateConfig(**{**fields, "ignore_regex": [re.compile(text) for text in settings["ignore-regex"]]})
+
+
 @every_distribution
 def test_public_names_are_documented(distribution: tree.Distribution) -> None:
     """interrogate finds a docstring on every public module, class, function and method."""
-    rules = InterrogateConfig(
-        fail_under=100,
-        ignore_init_method=True,
-        ignore_magic=True,
-        ignore_private=True,
-        ignore_semiprivate=True,
-        ignore_nested_functions=True,
-        ignore_nested_classes=True,
-        ignore_overloaded_functions=True,
-        ignore_property_setters=True,
-    )
-    result = coverage.InterrogateCoverage(paths=[str(distribution.package)], conf=rules).get_coverage()
+    result = coverage.InterrogateCoverage(paths=[str(distribution.package)], conf=rules()).get_coverage()
     silent = [
         f"{entry.filename}: {node.name} (line {node.lineno})"
         for entry in result.file_results
@@ -41,18 +41,18 @@ def test_public_names_are_documented(distribution: tree.Distribution) -> None:
 
 
 @every_distribution
-def test_exported_names_are_declared(distribution: tree.Distribution) -> None:
-    """The `__init__.py` of each distribution lists its public names in `__all__`, each once."""
-    names: list[str] = []
-    declared = False
-    for node in files.syntax(distribution.package / "__init__.py").body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        if any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets):
-            declared = True
-            value = node.value  # type: ignore[union-attr]
-            if isinstance(value, ast.List | ast.Tuple):
-                names = [ast.literal_eval(item) for item in value.elts if isinstance(item, ast.Constant)]
-    assert declared, f"{distribution.module} has no __all__"
+def test_exported_names_are_spelled_out(distribution: tree.Distribution) -> None:
+    """`__all__` of each distribution is a plain list, which type checkers can read, and has each name once."""
+    nodes = [
+        node
+        for node in files.syntax(distribution.package / "__init__.py").body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    ]
+    assert len(nodes) == 1, f"{distribution.module} has no __all__"
+    value = nodes[0].value
+    assert isinstance(value, ast.List | ast.Tuple)
+    assert all(isinstance(item, ast.Constant) for item in value.elts), "write the names out"
+    names = [ast.literal_eval(item) for item in value.elts]
     assert len(names) == len(set(names))
+    offered = {name for group in pages.public_names(distribution).values() for name in group}
+    assert not offered - set(names), f"imported but not in __all__: {sorted(offered - set(names))}"

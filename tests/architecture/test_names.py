@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from packaging.requirements import Requirement
 
-from tooling import files, tree
+from tooling import environments, files, tree
 
 TOP_LEVEL = {
     *("packages", "plugins", "docs", "tests"),
@@ -164,19 +164,11 @@ def test_checkout_is_readable_by_git() -> None:
 def test_extras_of_the_meta_distribution_lead_somewhere() -> None:
     """Each extra of `ulna` names distributions of this tree and extras that they have; `all` reaches every plugin."""
     known = tree.by_name()
-    reached: set[str] = set()
-    waiting = [Requirement("ulna[all]")]
-    while waiting:
-        requirement = waiting.pop()
-        distribution = known[tree.normalize(requirement.name)]
-        unknown = requirement.extras - set(distribution.extras)
-        assert not unknown, f"{distribution.name} has no extra {sorted(unknown)}"
-        reached.add(distribution.name)
-        texts = [text for extra in requirement.extras for text in distribution.extras[extra]]
-        if distribution.name == tree.META:
-            waiting += [Requirement(text) for text in texts]
-    plugins = {item.name for item in tree.distributions() if item.is_plugin}
-    assert plugins <= reached, f"add to the extra `all` of packages/ulna: {sorted(plugins - reached)}"
-    for texts in known[tree.META].extras.values():
-        missing = [text for text in texts if tree.requirement_name(text) not in known]
-        assert not missing, f"packages/ulna: no such distribution: {missing}"
+    for text in [text for texts in known[tree.META].extras.values() for text in texts]:
+        requirement = Requirement(text)
+        name = tree.normalize(requirement.name)
+        assert name in known, f"packages/ulna: there is no {name}"
+        unknown = requirement.extras - set(known[name].extras)
+        assert not unknown, f"packages/ulna: {name} has no extra {sorted(unknown)}"
+    left_out = {item.name for item in tree.distributions() if item.is_plugin} - environments.closure(["ulna[all]"])
+    assert not left_out, f"add to the extra `all` of packages/ulna: {sorted(left_out)}"
