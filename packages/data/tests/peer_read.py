@@ -13,7 +13,13 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 def main() -> None:
     root, target, request = sys.argv[1:]
     wanted = json.loads(request)
-    dataset = LeRobotDataset("a/b", root=root, delta_timestamps=wanted.get("delta_timestamps"), episodes=wanted.get("episodes"), video_backend="pyav")
+    dataset = LeRobotDataset(
+        "a/b",
+        root=root,
+        delta_timestamps=wanted.get("delta_timestamps"),
+        episodes=wanted.get("episodes"),
+        video_backend="pyav",
+    )
     arrays, texts = {}, {}
     for i in range(len(dataset)) if wanted.get("indices") is None else wanted["indices"]:
         for key, value in dataset[i].items():

@@ -14,7 +14,16 @@ from safetensors.numpy import load_file
 from ulna.data import LeRobotDataset, LeRobotDatasetMetadata
 
 GOLDEN = Path(__file__).parent / "golden"
-CASES = ["state_only", "images", "videos_h264", "videos_av1", "videos_streaming", "multi_file", "extra_features", "resumed"]
+CASES = [
+    "state_only",
+    "images",
+    "videos_h264",
+    "videos_av1",
+    "videos_streaming",
+    "multi_file",
+    "extra_features",
+    "resumed",
+]
 
 
 def load(case: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -58,7 +67,9 @@ def test_every_item_equals(case: str, library: str) -> None:
                     continue
                 got = got.numpy() if library == "torch" else got
                 assert got.dtype == value.dtype, name
-                np.testing.assert_array_equal(got.reshape(value.shape), value, err_msg=f"{query['name']}/{index}/{name}")
+                np.testing.assert_array_equal(
+                    got.reshape(value.shape), value, err_msg=f"{query['name']}/{index}/{name}"
+                )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -66,7 +77,16 @@ def test_metadata_equals(case: str) -> None:
     info, _ = load(case)
     meta = LeRobotDatasetMetadata("a/b", GOLDEN / case / "dataset")
     assert meta.findings == []
-    for key in ("fps", "robot_type", "total_episodes", "total_frames", "total_tasks", "camera_keys", "video_keys", "image_keys"):
+    for key in (
+        "fps",
+        "robot_type",
+        "total_episodes",
+        "total_frames",
+        "total_tasks",
+        "camera_keys",
+        "video_keys",
+        "image_keys",
+    ):
         assert getattr(meta, key) == info[key], key
     assert list(meta.tasks) == info["tasks"]
     assert [*meta.episodes] == info["episodes"]

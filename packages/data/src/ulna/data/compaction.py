@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import pyarrow.parquet as pq
 
 from ulna.core.errors import DatasetError
+from ulna.data.episode_store import write_row_groups
 from ulna.data.episodes import write_rows
 from ulna.data.layout import EPISODES_TEMPLATE, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
-from ulna.data.recorder import Recorder, write_row_groups
+from ulna.data.recorder import Recorder
 from ulna.data.video_concat import concatenate
 
 __all__ = ["compact"]

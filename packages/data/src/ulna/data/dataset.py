@@ -72,7 +72,7 @@ class LeRobotDataset:
             accepted = self.meta.filter_episodes(episode_filter)
             chosen = accepted if chosen is None else [e for e in chosen if e in set(accepted)]
         self._setup(image_transforms, delta_timestamps, tolerance_s, return_uint8, chosen)
-        self._reader = self._make_reader()
+        self._reader: DatasetReader | None = self._make_reader()
 
     def _setup(
         self,
@@ -89,7 +89,6 @@ class LeRobotDataset:
         self.episodes = episodes
         self._cameras = frozenset(self.meta.camera_keys)
         self._recorder: Recorder | None = None
-        self._reader: DatasetReader | None = None
 
     def _make_reader(self) -> DatasetReader:
         return DatasetReader(self.meta, self.episodes, self.delta_timestamps, self.tolerance_s)
@@ -109,8 +108,8 @@ class LeRobotDataset:
         encoder_queue_maxsize: int = 30,
         when_full: Literal["block", "drop"] = "block",
         chunks_size: int = 1000,
-        data_files_size_in_mb: float | None = None,
-        video_files_size_in_mb: float | None = None,
+        data_files_size_in_mb: float = 100,
+        video_files_size_in_mb: float = 200,
     ) -> Self:
         """Begin a new dataset.
 
@@ -129,8 +128,8 @@ class LeRobotDataset:
             when_full: What happens to a frame when an encoder's queue is full: `block` waits, which slows the caller;
                 `drop` refuses the whole frame, so that rows and pictures always fit together.
             chunks_size: Files in a chunk folder.
-            data_files_size_in_mb: Size limit of a table file; 100 when not given.
-            video_files_size_in_mb: Size limit of a video file; 200 when not given.
+            data_files_size_in_mb: Size limit of a table file.
+            video_files_size_in_mb: Size limit of a video file.
 
         Returns:
             The dataset, open for recording.
@@ -145,8 +144,8 @@ class LeRobotDataset:
                 feature["dtype"] = "image"
         info = DatasetInfo(check_fps(fps), parse_features(declared, add_defaults=True), robot_type=robot_type)
         info.chunks_size = chunks_size
-        info.data_files_size_in_mb = data_files_size_in_mb or info.data_files_size_in_mb
-        info.video_files_size_in_mb = video_files_size_in_mb or info.video_files_size_in_mb
+        info.data_files_size_in_mb = data_files_size_in_mb
+        info.video_files_size_in_mb = video_files_size_in_mb
         _refuse_unrecordable(info)
         folder = new_root(repo_id, root)
         folder.mkdir(parents=True, exist_ok=True)
@@ -198,6 +197,7 @@ class LeRobotDataset:
         dataset = cls.__new__(cls)
         dataset.meta = meta
         dataset._setup(tolerance_s=tolerance_s)
+        dataset._reader = None
         dataset._recorder = Recorder(meta, settings)
         return dataset
 

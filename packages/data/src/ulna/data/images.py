@@ -96,7 +96,7 @@ class SpooledPictures:
         start = self.offsets[first]
         source.seek(start)
         data = source.read_buffer(self.offsets[stop] - start)
-        offsets = pa.py_buffer(np.asarray(self.offsets[first : stop + 1], np.int64).__sub__(start).astype(np.int32))
+        offsets = pa.py_buffer((np.asarray(self.offsets[first : stop + 1], np.int64) - start).astype(np.int32))
         encoded = pa.Array.from_buffers(pa.binary(), stop - first, [None, offsets, data])
         paths = pa.array([f"frame-{i:06d}.png" for i in range(first, stop)], pa.string())
         return pa.StructArray.from_arrays([encoded, paths], fields=list(PICTURE_TYPE))
@@ -118,7 +118,7 @@ class PictureSpool(PictureWorker[SpooledPictures]):
 
     def _work(self) -> SpooledPictures:
         stats, offsets = PictureStats(*self._shape), [0]
-        with open(self._path, "wb") as file:
+        with self._path.open("wb") as file:
             for picture in self._pictures():
                 file.write(encode_png(picture))
                 offsets.append(file.tell())

@@ -27,13 +27,13 @@ class Position(NamedTuple):
         episode: Its episode.
         frame: Its number inside the episode.
         length: Length of the episode.
-        index: Its global number.
+        global_index: Its number over all episodes.
     """
 
     episode: int
     frame: int
     length: int
-    index: int
+    global_index: int
 
 
 class FrameIndex:

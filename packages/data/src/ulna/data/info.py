@@ -33,7 +33,7 @@ def check_fps(fps: float) -> int:
     Raises:
         DatasetFormatError: Not a positive whole number.
     """
-    if isinstance(fps, bool) or not isinstance(fps, (int, float)) or fps <= 0 or fps != int(fps):
+    if not fps > 0 or fps != int(fps):
         raise DatasetFormatError(
             f"fps must be a positive whole number, got {fps!r}.",
             hint="The v3.0 format counts frames in whole frames per second; record 29.97 as 30.",

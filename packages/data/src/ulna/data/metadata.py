@@ -278,7 +278,7 @@ def _complaint(path: Path) -> str | None:
     """Say what is wrong with a file, at the price of a few bytes read."""
     try:
         size = path.stat().st_size
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             return _parquet_complaint(file, size) if path.suffix == ".parquet" else _mp4_complaint(file, size)
     except FileNotFoundError:
         return "does not exist"

@@ -8,7 +8,7 @@ which is LeRobot 0.6's published rule and not the quantile of all rows together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,7 +21,6 @@ __all__ = [
     "Stats",
     "aggregate_stats",
     "array_stats",
-    "merge_into",
     "picture_step",
     "sample_indices",
     "stats_from_json",
@@ -191,13 +190,3 @@ def stats_from_json(raw: Mapping[str, Mapping[str, Any]]) -> Stats:
         raw: Content of `stats.json`.
     """
     return {name: {key: np.atleast_1d(np.asarray(v)) for key, v in values.items()} for name, values in raw.items()}
-
-
-def merge_into(total: Stats | None, parts: Iterable[Stats]) -> Stats:
-    """Combine a running total with further parts.
-
-    Args:
-        total: What was combined before, if anything.
-        parts: What comes on top.
-    """
-    return aggregate_stats([*([total] if total else []), *parts])

@@ -46,7 +46,9 @@ def to_torch(item: dict[str, Any], cameras: Collection[str], *, as_uint8: bool) 
     try:
         import torch
     except ImportError as error:
-        raise MissingDependencyError("torch", "dataset[i]", "pip install 'ulna-data[torch]' (or use numpy_item)") from error
+        raise MissingDependencyError(
+            "torch", "dataset[i]", "pip install 'ulna-data[torch]' (or use numpy_item)"
+        ) from error
     for key, value in item.items():
         if isinstance(value, np.ndarray):
             tensor = torch.from_numpy(value)

@@ -29,6 +29,15 @@ def concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
     """
     import av
 
+    try:
+        return _concatenate(sources, target, fps)
+    except av.FFmpegError as error:
+        raise DatasetError(f"Joining {len(sources)} videos to {target} failed: {error}") from error
+
+
+def _concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
+    import av
+
     frames = 0
     with av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output:
         stream: Any = None
@@ -36,7 +45,7 @@ def concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
         last_dts = None
         for source in sources:
             with av.open(str(source)) as container:
-                old = container.streams.video[0]
+                old: Any = container.streams.video[0]
                 found = (
                     old.codec_context.name,
                     old.codec_context.width,
@@ -50,6 +59,7 @@ def concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
                     raise DatasetError(f"{source} is {found} and cannot be joined to {sources[0]}, which is {shape}.")
                 tick = Fraction(1, fps) / old.time_base
                 offset = round(frames * tick)
+                packet: Any
                 for packet in container.demux(old):
                     if packet.size == 0:
                         continue

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import av
 import numpy as np
 import numpy.typing as npt
 
@@ -33,11 +34,10 @@ class VideoDecoder:
     """
 
     def __init__(self, path: Path) -> None:
-        import av
-
         self.path = path
         self.lock = threading.Lock()
         self.closed = False
+        self.identity = _identity(path)
         try:
             self._container = av.open(str(path))
             self._stream = self._container.streams.video[0]
@@ -45,7 +45,8 @@ class VideoDecoder:
             raise DatasetFormatError(f"The video {path} cannot be opened: {error}") from error
         # One thread: with key frames every few pictures, threads only decode pictures nobody asked for.
         self._stream.codec_context.thread_count = 1
-        self._base = float(self._stream.time_base)
+        self._base = float(self._stream.time_base or 1)
+        self._spacing_s = 1 / float(self._stream.average_rate or 1)
         self._convert = av.video.reformatter.VideoReformatter()
         self._frames: Any = None
         self._time = -np.inf
@@ -72,8 +73,6 @@ class VideoDecoder:
             FrameTimestampError: No frame is near enough to a time.
             DatasetFormatError: Decoding failed.
         """
-        import av
-
         found: dict[float, Pictures] = {}
         try:
             for time_s in sorted(set(times_s)):
@@ -106,7 +105,7 @@ class VideoDecoder:
         height, width = frame.height, frame.width
         picture = np.empty((3, height, width), dtype=np.uint8)
         for channel, plane in zip((1, 2, 0), planar.planes, strict=True):
-            rows = np.frombuffer(plane, dtype=np.uint8).reshape(-1, plane.line_size)
+            rows = np.frombuffer(memoryview(plane), dtype=np.uint8).reshape(-1, plane.line_size)
             picture[channel] = rows[:height, :width]
         return picture
 
@@ -122,7 +121,16 @@ class VideoDecoder:
             return False
         entries = self._stream.index_entries
         key = entries.search_timestamp(round(time_s / self._base), backward=True, any_frame=False)
-        return key < 0 or entries[key].timestamp * self._base <= self._time + 1.5 / float(self._stream.average_rate)
+        return key < 0 or entries[key].timestamp * self._base <= self._time + 1.5 * self._spacing_s
+
+
+def _identity(path: Path) -> tuple[int, int, int]:
+    """Tell one content of a path from another."""
+    try:
+        status = path.stat()
+    except OSError as error:
+        raise DatasetFormatError(f"The video {path} cannot be opened: {error}") from error
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class DecoderPool:
@@ -163,18 +171,22 @@ class DecoderPool:
                     return decoder.read(times_s, tolerance_s)
 
     def _get(self, path: Path) -> VideoDecoder:
-        surplus = None
+        surplus = []
         with self._lock:
             decoder = self._open.get(path)
+            if decoder is not None and decoder.identity != _identity(path):
+                # The file was replaced, by a recording that was finalized for example.
+                surplus.append(self._open.pop(path))
+                decoder = None
             if decoder is None:
                 decoder = self._open[path] = VideoDecoder(path)
                 self.opened += 1
                 if len(self._open) > self._max_open:
-                    _, surplus = self._open.popitem(last=False)
+                    surplus.append(self._open.popitem(last=False)[1])
             else:
                 self._open.move_to_end(path)
-        if surplus is not None:
-            surplus.close()
+        for old in surplus:
+            old.close()
         return decoder
 
     def close(self) -> None:

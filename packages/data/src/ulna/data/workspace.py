@@ -41,7 +41,7 @@ class FolderLock:
         Returns:
             Whether it is held now.
         """
-        file = open(self._path, "ab")  # noqa: SIM115 - held open as long as the lock
+        file = self._path.open("ab")  # held open as long as the lock
         try:
             _lock(file)
         except OSError:
@@ -164,7 +164,7 @@ class Workspace:
             deletions: Files that go.
         """
         for source, _ in moves:
-            with open(source, "rb+") as file:
+            with source.open("rb+") as file:
                 os.fsync(file.fileno())
         for folder in {source.parent for source, _ in moves}:
             fsync_dir(folder)
@@ -192,7 +192,7 @@ class Workspace:
         for source, target in ((self.root / a, self.root / b) for a, b in plan["moves"]):
             if source.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(source, target)
+                source.replace(target)
             elif not target.exists():
                 raise DatasetError(f"{self._journal} names {source}, which is neither there nor in place at {target}.")
             touched.add(target.parent)
