@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small fakes for the loops: a robot whose joints obey at once, a leader that plays a function of time, a clock that jumps."""
+"""Small fakes: a robot whose joints obey at once, a leader that plays a function of time, a clock that jumps."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_records_the_asked_episodes(rig):
 
 
 def test_frames_hold_what_was_really_sent(rig, fakes):
-    """A robot that moves at most 2 units a command: the recorded action is the clipped one, beside the state it came from."""
+    """A robot that moves at most 2 units a command: the clipped action is recorded, beside the state before it."""
     rig.robot, rig.leader = fakes.Robot(reach=2.0), fakes.Leader(lambda n: 100.0)
     rig.record(num_episodes=1, guard=JumpGuardConfig(mode="off"))
     frames = rig.dataset.saved[0]
@@ -171,7 +171,7 @@ def test_guard_is_armed_for_every_episode(rig, fakes, clock):
 
 
 def test_slow_loop_is_measured_and_told(rig, clock, tmp_path, caplog):
-    """80 ms a read at 30 Hz: the episode ends on time with fewer frames, and the true rate is stored and warned about."""
+    """80 ms a read at 30 Hz: the episode ends on time with fewer frames; the true rate is stored and warned about."""
     rig.robot.on_observe = lambda: clock.spend(0.08)
     result = rig.record(num_episodes=1, episode_time_s=5)
     report = result.episodes[0]
@@ -255,7 +255,9 @@ def test_dataset_is_opened_after_the_devices(fakes, clock, tmp_path):
     robot, made = fakes.Robot(), []
     robot.faults.connect = DeviceConnectError("no such port")
     with pytest.raises(DeviceConnectError):
-        run_recording(robot, fakes.Leader(), lambda: made.append(1), EpisodePlan(single_task="lift"), Runtime(clock=clock))
+        run_recording(
+            robot, fakes.Leader(), lambda: made.append(1), EpisodePlan(single_task="lift"), Runtime(clock=clock)
+        )
     assert made == []
 
 

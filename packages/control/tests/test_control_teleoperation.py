@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import pairwise
 
 import pytest
 
@@ -230,9 +231,11 @@ def test_partial_robot_takes_a_subset(fakes, clock):
 def test_guard_approaches_at_limited_speed(fakes, clock):
     """Leader at 60, arm at 0: no step larger than speed / fps until they meet, then the leader itself."""
     robot = fakes.Robot()
-    run_teleoperation(robot, fakes.Leader(lambda n: 60.0), settings(guard=JumpGuardConfig(speed=120)), Runtime(clock=clock))
+    run_teleoperation(
+        robot, fakes.Leader(lambda n: 60.0), settings(guard=JumpGuardConfig(speed=120)), Runtime(clock=clock)
+    )
     path = [0.0] + [s["pan.pos"] for s in robot.sent]
-    steps = [b - a for a, b in zip(path, path[1:], strict=False)]
+    steps = [b - a for a, b in pairwise(path)]
     assert max(steps) <= 120 / 60 + 1e-9
     assert path[30] == pytest.approx(60)
     assert path[-1] == 60
@@ -242,7 +245,9 @@ def test_guard_can_refuse(fakes, clock):
     """In abort mode the joints are named, and nothing was sent."""
     robot = fakes.Robot()
     with pytest.raises(JumpError, match=r"pan\.pos: 60\.0") as caught:
-        run_teleoperation(robot, fakes.Leader(lambda n: 60.0), settings(guard=JumpGuardConfig(mode="abort")), Runtime(clock=clock))
+        run_teleoperation(
+            robot, fakes.Leader(lambda n: 60.0), settings(guard=JumpGuardConfig(mode="abort")), Runtime(clock=clock)
+        )
     assert robot.sent == []
     assert set(caught.value.gaps) == set(fakes.JOINTS)
     assert not robot.torque
@@ -251,7 +256,9 @@ def test_guard_can_refuse(fakes, clock):
 def test_guard_off_and_near_leader_pass(fakes, clock):
     """Off, or within the threshold, the first command goes out as it is."""
     far = fakes.Robot()
-    run_teleoperation(far, fakes.Leader(lambda n: 60.0), settings(guard=JumpGuardConfig(mode="off")), Runtime(clock=clock))
+    run_teleoperation(
+        far, fakes.Leader(lambda n: 60.0), settings(guard=JumpGuardConfig(mode="off")), Runtime(clock=clock)
+    )
     assert far.sent[0]["pan.pos"] == 60
     near = fakes.Robot()
     run_teleoperation(near, fakes.Leader(lambda n: 4.0), settings(), Runtime(clock=clock))
@@ -261,7 +268,9 @@ def test_guard_off_and_near_leader_pass(fakes, clock):
 def test_return_to_start_pose_before_release(fakes, clock):
     """With rest on, the arm goes back to where it was, bounded in time, before torque is off."""
     robot = fakes.Robot(at=3.0)
-    run_teleoperation(robot, fakes.Leader(lambda n: 3 + n), settings(rest=RestConfig(enabled=True)), Runtime(clock=clock))
+    run_teleoperation(
+        robot, fakes.Leader(lambda n: 3 + n), settings(rest=RestConfig(enabled=True)), Runtime(clock=clock)
+    )
     assert robot.sent[59]["pan.pos"] == 62
     assert robot.sent[-1] == dict.fromkeys(fakes.JOINTS, 3.0)
     assert clock.now() < 100 + 1 + 3.1
@@ -279,7 +288,9 @@ def test_return_to_rest_uses_the_robots_own_way(fakes, clock):
             self.rested = duration_s
 
     robot = Resting()
-    run_teleoperation(robot, fakes.Leader(), settings(rest=RestConfig(enabled=True, duration_s=2)), Runtime(clock=clock))
+    run_teleoperation(
+        robot, fakes.Leader(), settings(rest=RestConfig(enabled=True, duration_s=2)), Runtime(clock=clock)
+    )
     assert robot.rested == 2
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Moving to where somebody else already is: the guard against a jump at the first command, and smooth moves to a pose.
 
-A leader and its follower disagree when a session or an episode begins. The guard compares them by name, and either brings the
-robot over at a limited speed or refuses. Speeds and distances are in the unit of the joints (degrees or percent of range).
+A leader and its follower disagree when a session or an episode begins. The guard compares them by name, and either
+brings the robot over at a limited speed or refuses. Speeds and distances are in the unit of the joints (degrees or
+percent of range).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def _is_number(feature: Any) -> bool:
 
 
 class JumpGuard:
-    """Limits commands until the robot has caught up with whoever commands it. Armed when made; `arm` again for each episode.
+    """Limits commands until the robot has caught up with whoever commands it. Armed when made, and again by `arm`.
 
     Args:
         joints: Keys to compare; others pass.
@@ -130,7 +131,7 @@ class JumpGuard:
         if far and self.config.mode == "abort":
             lines = ", ".join(f"{key}: {gap:.1f}" for key, gap in far.items())
             raise JumpError(
-                f"The first command is further from the robot than {self.config.threshold:g}: {lines}. It was not sent.",
+                f"The first command is over {self.config.threshold:g} away from the robot: {lines}. It was not sent.",
                 gaps=far,
                 hint="Bring the leader to the pose of the robot, or let it approach slowly: --guard.mode=ramp",
             )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether two things fit together, told before anything moves: leader and robot, policy and robot, dataset and robot. By name only."""
+"""Whether leader, policy or dataset fit a robot, told before anything moves. By name only."""
 
 from __future__ import annotations
 

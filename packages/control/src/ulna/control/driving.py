@@ -114,11 +114,13 @@ class Driver:
 
 
 class Command(Enum):
-    """What the operator can ask for while recording."""
+    """What the operator can ask for. The verdicts mean something in a rollout only."""
 
     END = "end"
     RERECORD = "re-record"
     STOP = "stop"
+    SUCCESS = "success"
+    FAILURE = "failure"
 
 
 _KEYS = {
@@ -128,6 +130,8 @@ _KEYS = {
     "r": Command.RERECORD,
     "esc": Command.STOP,
     "q": Command.STOP,
+    "s": Command.SUCCESS,
+    "f": Command.FAILURE,
 }
 _EVENTS = {
     TeleopEvents.TERMINATE_EPISODE: Command.END,

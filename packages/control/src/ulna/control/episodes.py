@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording episodes with devices and a dataset at hand. Making the devices and the dataset from settings is in `recording`."""
+"""Recording episodes with devices and a dataset at hand. Making those from settings is in `recording`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ulna.control.camera_watch import CameraLostError
 from ulna.control.compatibility import check_pair
 from ulna.control.driving import Command, CommandReader, Driver, Processors, Step
+from ulna.control.frames import FrameBuilder
 from ulna.control.interrupts import StopRequest
 from ulna.control.logbook import EpisodeReport, append_report, ranges
 from ulna.control.loop import RateLoop
@@ -25,6 +25,8 @@ from ulna.core.teleoperators import Teleoperator
 
 __all__ = ["run_recording"]
 
+_ENDS_EPISODE = (Command.END, Command.RERECORD, Command.STOP)
+
 logger = logging.getLogger(__name__)
 
 
@@ -36,11 +38,13 @@ def run_recording(
     runtime: Runtime | None = None,
     processors: Processors | None = None,
 ) -> RecordResult:
-    """Record episodes until the dataset has as many as planned; devices not connected are connected, and released at the end.
+    """Record episodes until the dataset has as many as planned, and finalize it.
 
-    Phases of each episode: `approach` (until the robot is where the leader is; not recorded), `record`, `save`, and `reset` unless it
-    was the last. The same for a new and for a resumed dataset, and for an episode recorded again. The stop key ends the running episode and
-    saves it; Ctrl-C throws it away. Either way the dataset is finalized.
+    Devices that are not connected are connected, and released at the end.
+
+    Phases of each episode: `approach` (until the robot is where the leader is; not recorded), `record`, `save`, and
+    `reset` unless it was the last. The same for a new and for a resumed dataset, and for an episode recorded again.
+    The stop key ends the running episode and saves it; Ctrl-C throws it away. Either way the dataset is finalized.
 
     Args:
         robot: The robot.
@@ -100,7 +104,7 @@ class _Recording:
                 raise
         try:
             self._finish(dataset)
-        except Exception as failed:
+        except Exception as failed:  # noqa: BLE001 - raised by _conclude, with what is safe
             if error is None:
                 error = failed
             else:
@@ -148,7 +152,7 @@ class _Recording:
         fps, plan = float(dataset.fps), self.plan
         number = self.before
         driver = Driver(self.robot, self.teleop, fps, plan.guard, plan.cameras, self.processors)
-        frames = _FrameBuilder(dataset, plan.single_task)
+        frames = FrameBuilder(dataset.features, plan.single_task)
         commands = CommandReader(self.runtime.keys, self.teleop)
         while number < plan.num_episodes and not self.stop:
             kept = self._episode(driver, dataset, frames, commands, number)
@@ -157,7 +161,7 @@ class _Recording:
                 self._reset(driver, dataset, commands, number)
 
     def _episode(
-        self, driver: Driver, dataset: EpisodeWriter, frames: _FrameBuilder, commands: CommandReader, number: int
+        self, driver: Driver, dataset: EpisodeWriter, frames: FrameBuilder, commands: CommandReader, number: int
     ) -> bool:
         """Record one episode; return whether it was saved."""
         driver.guard.arm()
@@ -193,7 +197,7 @@ class _Recording:
         return True
 
     def _frames(
-        self, driver: Driver, dataset: EpisodeWriter, frames: _FrameBuilder, commands: CommandReader, loop: RateLoop
+        self, driver: Driver, dataset: EpisodeWriter, frames: FrameBuilder, commands: CommandReader, loop: RateLoop
     ) -> str:
         """Record frames until something ends the episode; return what did."""
         self.pending = 0
@@ -203,7 +207,7 @@ class _Recording:
             if self.stop:
                 return "interrupted"
             command = commands.read()
-            if command is not None:
+            if command in _ENDS_EPISODE:
                 if command is Command.STOP:
                     self.stop.request("stop key")
                 return f"{command.value} key"
@@ -212,7 +216,7 @@ class _Recording:
             step = driver.step()
             for camera in step.stale:
                 self.stale.setdefault(camera, []).append(self.pending)
-            dataset.add_frame(frames.build(step))
+            dataset.add_frame(frames.build(step.observation, step.sent))
             self.pending += 1
             self._tell("record", index, loop, step)
         return "time"
@@ -248,7 +252,7 @@ class _Recording:
         return True
 
     def _settle(self, dataset: EpisodeWriter) -> None:
-        """Write reports and tell the hooks of episodes that have become durable. Not called while frames are recorded: it may wait."""
+        """Log episodes that have become durable, and tell the hooks. It may wait: never called among frames."""
         while self.settled < len(self.reports) and self.reports[self.settled].episode_index < dataset.num_episodes:
             report, self.settled = self.reports[self.settled], self.settled + 1
             append_report(Path(dataset.root), report)
@@ -268,10 +272,10 @@ class _Recording:
             )
 
     def _reset(self, driver: Driver, dataset: EpisodeWriter, commands: CommandReader, number: int) -> None:
-        """Let the operator reset the scene; the robot goes on following, nothing is recorded."""
+        """Let the operator reset the scene; the robot goes on following and nothing is recorded."""
+        self.runtime.phase("reset", number, f"Reset the scene: up to {self.plan.reset_time_s:g} s, or the end key")
         if self.plan.reset_time_s == 0:
             return
-        self.runtime.phase("reset", number, f"Reset the scene: up to {self.plan.reset_time_s:g} s, or the end key")
         driver.guard.arm()
         loop = RateLoop(driver.fps, self.runtime.clock)
         while loop.tick_time_s < self.plan.reset_time_s:
@@ -294,19 +298,3 @@ class _Recording:
             self.runtime.on_tick(
                 Tick(phase, index, loop.tick_time_s, step.observation, step.action, step.sent, step.stale)
             )
-
-
-class _FrameBuilder:
-    """Turns steps into frames of a dataset."""
-
-    def __init__(self, dataset: EpisodeWriter, task: str) -> None:
-        from ulna.data import build_dataset_frame
-
-        self._build = build_dataset_frame
-        self._features, self._task = dataset.features, task
-
-    def build(self, step: Step) -> dict[str, Any]:
-        frame = self._build(self._features, step.observation, prefix="observation")
-        frame.update(self._build(self._features, step.sent, prefix="action"))
-        frame["task"] = self._task
-        return frame

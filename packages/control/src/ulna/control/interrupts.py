@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stopping in good order: the request a loop looks at, and the signals that make it. Releasing torque is the session's job."""
+"""Stopping in good order: the request a loop looks at, and the signals that make it. Knows no device."""
 
 from __future__ import annotations
 
@@ -37,13 +37,17 @@ class StopRequest:
 class Interrupts(StopRequest):
     """Turns Ctrl-C and friends into a stop request while its `with` block runs.
 
-    The first signal asks for an orderly stop; the second raises KeyboardInterrupt at once. SIGTERM and a lost terminal (SIGHUP)
-    count like Ctrl-C, so that they release torque as well. Outside the main thread, where Python allows no handlers, it changes
-    nothing. Handlers found are put back at the end.
+    The first signal asks for an orderly stop; the second raises KeyboardInterrupt at once. SIGTERM and a lost
+    terminal (SIGHUP) count like Ctrl-C, so that they release torque as well. Outside the main thread, where Python
+    allows no handlers, it changes nothing. Handlers found are put back at the end.
+
+    Args:
+        orderly: False makes the first signal raise as well, for dialogues that wait for the operator.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, orderly: bool = True) -> None:
         super().__init__()
+        self._patience = 1 if orderly else 0
         self.count = 0
         self._shields = 0
         self._pending = False
@@ -66,7 +70,7 @@ class Interrupts(StopRequest):
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         self.request("interrupted" if number == signal.SIGINT else f"received {signal.Signals(number).name}")
-        if self.count > 1:
+        if self.count > self._patience:
             if self._shields:
                 self._pending = True
             else:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keys from the terminal: works on a console, over SSH and on any pty, needs no display and no permission.
 
-The terminal is switched to character mode (no echo, no line editing; Ctrl-C still works) and put back on every way out: at the end,
-after an exception, when the process exits, and while it is suspended with Ctrl-Z.
+The terminal is switched to character mode (no echo, no line editing; Ctrl-C still works) and put back on every way
+out: at the end, after an exception, when the process exits, and while it is suspended with Ctrl-Z.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _SINGLE = {"\r": "enter", "\n": "enter", "\t": "tab", " ": "space", "\x7f": "bac
 
 
 class KeyDecoder:
-    """Turns bytes of a terminal into key names, however they are split. Feed it bytes; flush it when none came for a while.
+    r"""Turns bytes of a terminal into key names, however they are split. Flush it when none came for a while.
 
-    Names are `up`, `down`, `left`, `right`, `esc`, `enter`, `tab`, `space`, `backspace`, or the character itself. Sequences it
-    does not know are passed over whole.
+    Names are `up`, `down`, `left`, `right`, `esc`, `enter`, `tab`, `space`, `backspace`, or the character itself.
+    Sequences it does not know are passed over whole.
 
     Example:
         >>> decoder = KeyDecoder()
-        >>> decoder.feed(b"n" + b"\\x1b["), decoder.feed(b"C")
+        >>> decoder.feed(b"n" + b"\x1b["), decoder.feed(b"C")
         (['n'], ['right'])
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How each recorded episode went, kept beside the dataset: true rate, late ticks, stale pictures. Readers may ignore the file."""
+"""How each recorded episode went, kept beside the dataset: true rate, late ticks, stale pictures."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class EpisodeReport:
         ended_by: `time`, `end key`, `stop key` or `camera lost`.
         save_s: How long saving held up the session, seconds.
         stale_frames: Camera to ranges [first, last] of frames whose picture was stale.
+        success: Verdict on a policy's episode; None where nobody judged.
     """
 
     episode_index: int
@@ -42,6 +43,7 @@ class EpisodeReport:
     ended_by: str = "time"
     save_s: float = 0.0
     stale_frames: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    success: bool | None = None
 
     @property
     def slow(self) -> bool:

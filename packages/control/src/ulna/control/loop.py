@@ -41,17 +41,16 @@ class LoopStats:
     skipped: int = 0
 
     def __str__(self) -> str:
-        return (
-            f"{self.rate_hz:.1f} Hz of {self.asked_hz:g} Hz, jitter p50 {self.jitter_p50_ms:.2f} p99 {self.jitter_p99_ms:.2f} "
-            f"max {self.jitter_max_ms:.2f} ms, {self.overruns} overruns, {self.skipped} periods skipped"
-        )
+        jitter = f"p50 {self.jitter_p50_ms:.2f} p99 {self.jitter_p99_ms:.2f} max {self.jitter_max_ms:.2f} ms"
+        late = f"{self.overruns} overruns, {self.skipped} periods skipped"
+        return f"{self.rate_hz:.1f} Hz of {self.asked_hz:g} Hz, jitter {jitter}, {late}"
 
 
 class RateLoop:
-    """Ticks at a fixed rate on absolute deadlines: tick n is due at start + n / fps, whatever happened before.
+    """Ticks on absolute deadlines: tick n is due at start + n / fps, whatever happened before.
 
-    Work that takes too long by less than a period is caught up by the next deadline; later than that, whole periods are skipped
-    and counted, so that a loop never runs in a burst. One thread uses it.
+    Work that takes too long by less than a period is caught up by the next deadline; later than that, whole periods
+    are skipped and counted, so that a loop never runs in a burst. One thread uses it.
 
     Args:
         fps: Ticks a second.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What recording is asked for, what it needs of a dataset, and what it reports. The recording itself is in `episodes`."""
+"""What recording is asked for, needs of a dataset, and reports. The recording itself is in `episodes`."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class RecordResult:
         """Return a few lines for the operator: asked, written, rate, what went wrong."""
         frames = sum(e.frames for e in self.episodes)
         lines = [
-            f"{self.written} episode(s) recorded, {frames} frames; the dataset has {self.total} of {self.asked} asked for.",
+            f"{self.written} episode(s) recorded, {frames} frames; there are {self.total} of {self.asked} asked for.",
             f"Dataset: {self.repo_id} in {self.root}",
         ]
         if self.rerecorded:

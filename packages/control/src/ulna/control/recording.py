@@ -21,24 +21,36 @@ from ulna.core.teleoperators import TeleoperatorConfig
 if TYPE_CHECKING:
     from ulna.data import LeRobotDataset
 
-__all__ = ["DatasetRecordConfig", "RecordConfig", "dataset_features", "open_dataset", "record"]
+__all__ = [
+    "DatasetRecordConfig",
+    "DatasetTarget",
+    "RecordConfig",
+    "check_new",
+    "dataset_features",
+    "open_dataset",
+    "push_dataset",
+    "record",
+]
 
 
-class DatasetRecordConfig(EpisodePlan):
-    """The dataset, and what is recorded into it."""
+class DatasetTarget(Config):
+    """A dataset to be written, and how it is stored."""
 
     repo_id: str = Field(pattern=r"^[^/\s]+/[^/\s]+$", description="Name of the dataset, `user/name`.")
     root: Path | None = Field(None, description="Its folder; default: `<Ulna home>/datasets/<repo_id>`.")
-    fps: int = Field(30, gt=0, description="Frames a second.")
     video: bool = Field(True, description="Store cameras as video, else as pictures in the table.")
     vcodec: str = Field("h264", description="Video codec: h264, hevc or av1.")
     encoder_threads: int | None = Field(None, ge=1, description="Threads of each encoder; default: its own choice.")
     encoder_queue_maxsize: int = Field(30, ge=1, description="Frames that may wait for each camera's encoder.")
     push_to_hub: bool = Field(False, description="Upload the dataset at the end.")
-    private: bool | None = Field(
-        None, description="Whether the uploaded dataset is private; default: the account's setting."
-    )
+    private: bool | None = Field(None, description="Whether the uploaded dataset is private; default: the account's.")
     tags: list[str] | None = Field(None, description="Tags of the uploaded dataset.")
+
+
+class DatasetRecordConfig(EpisodePlan, DatasetTarget):
+    """The dataset, and what is recorded into it."""
+
+    fps: int = Field(30, gt=0, description="Frames a second.")
 
 
 class RecordConfig(Config):
@@ -71,20 +83,21 @@ def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult
     _check_target(config, robot)
 
     def dataset() -> LeRobotDataset:
-        return open_dataset(config.dataset, robot, resume=config.resume)
+        return open_dataset(config.dataset, robot, config.dataset.fps, resume=config.resume)
 
     result = run_recording(robot, teleop, dataset, config.dataset, runtime)
     if config.dataset.push_to_hub and result.written:
-        _push(config.dataset)
+        push_dataset(config.dataset)
     return result
 
 
-def open_dataset(config: DatasetRecordConfig, robot: Robot, *, resume: bool = False) -> LeRobotDataset:
+def open_dataset(config: DatasetTarget, robot: Robot, fps: int, *, resume: bool = False) -> LeRobotDataset:
     """Open the dataset for recording.
 
     Args:
         config: Settings of the dataset.
         robot: Its features become those of a new dataset.
+        fps: Frames a second of a new dataset.
         resume: Whether to continue an existing one.
 
     Returns:
@@ -102,7 +115,7 @@ def open_dataset(config: DatasetRecordConfig, robot: Robot, *, resume: bool = Fa
         )
     return LeRobotDataset.create(
         config.repo_id,
-        config.fps,
+        fps,
         dataset_features(robot, use_videos=config.video),
         root=config.root,
         robot_type=robot.robot_type,
@@ -129,18 +142,28 @@ def dataset_features(robot: Robot, *, use_videos: bool = True) -> dict[str, dict
 
 def _check_target(config: RecordConfig, robot: Robot) -> None:
     """Refuse what cannot work before any device is opened."""
+    if config.resume:
+        _check_continued(config.dataset, robot)
+    else:
+        check_new(config.dataset)
+
+
+def check_new(target: DatasetTarget) -> None:
+    """Refuse a place that is taken.
+
+    Args:
+        target: The dataset to be written.
+
+    Raises:
+        DatasetError: Its folder holds something already.
+    """
     from ulna.data.location import new_root
 
-    wanted = config.dataset
-    if config.resume:
-        _check_continued(wanted, robot)
-        return
     try:
-        new_root(wanted.repo_id, wanted.root)
+        new_root(target.repo_id, target.root)
     except DatasetError as error:
-        raise DatasetError(
-            error.message, hint="Continue it with --resume=true, or choose another --dataset.root"
-        ) from error
+        hint = "Continue it with --resume=true, or choose another --dataset.root or --dataset.repo_id"
+        raise DatasetError(error.message, hint=hint) from error
 
 
 def _check_continued(wanted: DatasetRecordConfig, robot: Robot) -> None:
@@ -149,7 +172,7 @@ def _check_continued(wanted: DatasetRecordConfig, robot: Robot) -> None:
     meta = LeRobotDatasetMetadata(wanted.repo_id, wanted.root)
     if meta.total_episodes >= wanted.num_episodes:
         raise DatasetError(
-            f"{wanted.repo_id} has {meta.total_episodes} episodes already, and num_episodes={wanted.num_episodes} is the total.",
+            f"{wanted.repo_id} has {meta.total_episodes} episodes, and {wanted.num_episodes} are wanted in all.",
             hint=f"To record 10 more: --dataset.num_episodes={meta.total_episodes + 10}",
         )
     if meta.fps != wanted.fps:
@@ -170,7 +193,15 @@ def _check_continued(wanted: DatasetRecordConfig, robot: Robot) -> None:
         )
 
 
-def _push(config: DatasetRecordConfig) -> None:
+def push_dataset(config: DatasetTarget) -> None:
+    """Upload a finished dataset.
+
+    Args:
+        config: Which dataset, and how.
+
+    Raises:
+        DatasetError: It is not there.
+    """
     from ulna.data import LeRobotDataset
 
     dataset = LeRobotDataset(config.repo_id, config.root)

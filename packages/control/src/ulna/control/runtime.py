@@ -70,7 +70,8 @@ class Phase:
     """The beginning of a part of a session.
 
     Attributes:
-        name: `connect`, `approach`, `record`, `save`, `reset`, `rollout`, `replay`, `teleoperate`, `rest` or `disconnect`.
+        name: `connect`, `approach`, `record`, `save`, `reset`, `rollout`, `replay`, `teleoperate`, `rest` or
+            `disconnect`.
         episode: Number of the episode it belongs to; None outside episodes.
         text: One line for the operator.
     """
@@ -82,7 +83,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Runtime:
-    """Time, keys, stop and observers of a loop. All have a default; tests, simulators and user interfaces give their own.
+    """Time, keys, stop and observers of a loop. All have a default; tests and simulators give their own.
 
     Attributes:
         clock: Time; a virtual clock makes a simulation run as fast as it can compute.

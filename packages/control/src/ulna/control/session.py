@@ -33,7 +33,7 @@ class RestConfig(Config):
 
 
 def bus_counters(device: Any) -> dict[str, int]:
-    """Return what happened on a device's motor bus: `exchanges`, `retries`, `lost`, `corrupt`, `faults`; empty without a bus.
+    """Return what happened on a device's motor bus; empty without a bus.
 
     Args:
         device: A robot or teleoperator.
@@ -54,9 +54,10 @@ def bus_counters(device: Any) -> dict[str, int]:
 class Session:
     """Connected devices for the length of a `with` block.
 
-    The teleoperator connects first, then the robot; if the second fails, the first is closed again. On every way out (the end, an
-    exception, Ctrl-C, SIGTERM) each device is disconnected, whatever the others do, and a further Ctrl-C meanwhile waits until
-    that is done. Devices that were connected before are used and left as they are: whoever connected them closes them.
+    The teleoperator connects first, then the robot; if the second fails, the first is closed again. On every way out
+    (the end, an exception, Ctrl-C, SIGTERM) each device is disconnected, whatever the others do, and a further Ctrl-C
+    meanwhile waits until that is done. Devices that were connected before are used and left as they are: whoever
+    connected them closes them.
 
     Attributes:
         robot: The robot.
@@ -151,8 +152,8 @@ class Session:
             for other in others:
                 first.add_note(f"Also while disconnecting: {other}")
             raise first
-        for failed in failures:
-            error.add_note(f"While disconnecting: {failed}")
+        for failure in failures:
+            error.add_note(f"While disconnecting: {failure}")
 
 
 class _Further(StopRequest):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ulna.core.motors import MotorsBus
     from ulna.core.teleoperators import TeleopEvents
 
-__all__ = ["HasBus", "HasCameras", "HasMotorSetup", "HasTeleopEvents", "HasTorque", "ReturnsToRest"]
+__all__ = ["HasBus", "HasCameras", "HasMotorSetup", "HasTeleopEvents", "HasTorque", "OpensFound", "ReturnsToRest", "ScansPort"]
 
 
 @runtime_checkable
@@ -66,4 +66,26 @@ class ReturnsToRest(Protocol):
 
     def return_to_rest(self, duration_s: float) -> None:
         """Move to the rest pose within `duration_s` seconds; returns early when the hardware does not answer."""
+        ...
+
+
+@runtime_checkable
+class ScansPort(Protocol):
+    """A bus class that finds motors whose ids and baud rates are not known. Asked of the class."""
+
+    @classmethod
+    def scan_port(
+        cls, port: str, *, baudrates: Sequence[int] | None = None, **settings: Any
+    ) -> dict[int, dict[int, int]]:
+        """Look at every baud rate and return baud rate to id to model number; changes nothing on the motors."""
+        ...
+
+
+@runtime_checkable
+class OpensFound(Protocol):
+    """A camera class that makes a camera from what its `find_cameras` told. Asked of the class."""
+
+    @classmethod
+    def from_found(cls, found: Mapping[str, Any]) -> Camera:
+        """Make a camera, with its own size and rate; opens nothing."""
         ...
