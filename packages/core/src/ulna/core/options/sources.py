@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -145,7 +146,7 @@ def assign(tree: Tree, assignment: Assignment) -> None:
 
 
 def parse_yaml(text: str, origin: str) -> Any:
-    """Parse YAML, with the booleans of YAML 1.2 (`true`, `false`) and floats such as `1e-4`.
+    """Parse JSON or YAML, with the booleans of YAML 1.2 (`true`, `false`) and floats such as `1e-4`.
 
     Args:
         text: The document.
@@ -155,13 +156,17 @@ def parse_yaml(text: str, origin: str) -> Any:
         The value.
 
     Raises:
-        ConfigError: It is not YAML.
+        ConfigError: It is neither.
         MissingDependencyError: PyYAML is not installed.
     """
+    if text[:1] in ("{", "["):
+        with suppress(ValueError):
+            return json.loads(text)  # YAML reads nearly all of JSON, but not its surrogate pairs
+    loader = _loader()
     import yaml
 
     try:
-        return yaml.load(text, Loader=_loader())  # noqa: S506 - the loader derives from SafeLoader
+        return yaml.load(text, Loader=loader)  # noqa: S506 - the loader derives from SafeLoader
     except yaml.YAMLError as error:
         expected = f"is not valid YAML: {' '.join(str(error).split())}"
         raise ConfigError([ConfigProblem(origin.lstrip("-"), text, expected, None, origin)]) from error
