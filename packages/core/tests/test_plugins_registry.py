@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -165,7 +165,7 @@ def test_strict_raises_for_what_is_broken() -> None:
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
     """Write an importable module; it is forgotten after the test."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
@@ -175,8 +175,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, st
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
 
-    monkeypatch.setattr(sys, "modules", sys.modules)
-    yield write  # type: ignore[misc]
+    yield write
     for name in set(sys.modules) - before:
         if name.split(".")[0].startswith("rude"):
             del sys.modules[name]

@@ -98,7 +98,7 @@ def collect(cls: type[BaseModel], arguments: Sequence[str], *, data: Mapping[str
 
 
 def _settings_in(cls: type[BaseModel], path: Path, wanted_by: str) -> dict[str, Any]:
-    """Read a settings file; a class with `read_settings(path, wanted_by)` says itself what it accepts (a folder, say)."""
+    """Read a settings file; a class with `read_settings(path, wanted_by)` says itself what it accepts: folders, say."""
     own = getattr(cls, "read_settings", None)
     found: dict[str, Any] = read_file(path, wanted_by=wanted_by) if own is None else own(path, wanted_by)
     return found
