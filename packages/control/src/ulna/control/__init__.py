@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from ulna.control.approach import JumpGuard as JumpGuard
     from ulna.control.approach import JumpGuardConfig as JumpGuardConfig
     from ulna.control.approach import move_to as move_to
+    from ulna.control.calibrating import calibrate as calibrate
+    from ulna.control.calibrating import setup_motors as setup_motors
+    from ulna.control.calibrating import watch_limits as watch_limits
     from ulna.control.camera_watch import CameraLossConfig as CameraLossConfig
     from ulna.control.camera_watch import CameraLostError as CameraLostError
     from ulna.control.compatibility import IncompatibleError as IncompatibleError
@@ -24,14 +27,30 @@ if TYPE_CHECKING:
     from ulna.control.logbook import read_reports as read_reports
     from ulna.control.loop import LoopStats as LoopStats
     from ulna.control.loop import RateLoop as RateLoop
+    from ulna.control.policy_engine import ActionSource as ActionSource
+    from ulna.control.policy_engine import PolicyEngine as PolicyEngine
+    from ulna.control.policy_engine import PolicyNames as PolicyNames
     from ulna.control.record_plan import EpisodePlan as EpisodePlan
     from ulna.control.record_plan import RecordingInterruptedError as RecordingInterruptedError
     from ulna.control.record_plan import RecordResult as RecordResult
     from ulna.control.recording import DatasetRecordConfig as DatasetRecordConfig
+    from ulna.control.recording import DatasetTarget as DatasetTarget
     from ulna.control.recording import RecordConfig as RecordConfig
     from ulna.control.recording import dataset_features as dataset_features
     from ulna.control.recording import open_dataset as open_dataset
     from ulna.control.recording import record as record
+    from ulna.control.replaying import ReplayConfig as ReplayConfig
+    from ulna.control.replaying import ReplayResult as ReplayResult
+    from ulna.control.replaying import ReplaySettings as ReplaySettings
+    from ulna.control.replaying import replay as replay
+    from ulna.control.replaying import run_replay as run_replay
+    from ulna.control.rolling_out import RolloutConfig as RolloutConfig
+    from ulna.control.rolling_out import rollout as rollout
+    from ulna.control.rollout_plan import RolloutEpisode as RolloutEpisode
+    from ulna.control.rollout_plan import RolloutResult as RolloutResult
+    from ulna.control.rollout_plan import RolloutSettings as RolloutSettings
+    from ulna.control.rollouts import run_engine as run_engine
+    from ulna.control.rollouts import run_rollout as run_rollout
     from ulna.control.runtime import KeySource as KeySource
     from ulna.control.runtime import NoKeys as NoKeys
     from ulna.control.runtime import Phase as Phase
@@ -47,6 +66,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "approach": ("JumpError", "JumpGuard", "JumpGuardConfig", "move_to"),
+    "calibrating": ("calibrate", "setup_motors", "watch_limits"),
     "camera_watch": ("CameraLossConfig", "CameraLostError"),
     "compatibility": ("IncompatibleError",),
     "driving": ("Processors",),
@@ -55,8 +75,13 @@ _HOMES = {
     "keyboard": ("TerminalKeys", "open_keys"),
     "logbook": ("EpisodeReport", "read_reports"),
     "loop": ("LoopStats", "RateLoop"),
+    "policy_engine": ("ActionSource", "PolicyEngine", "PolicyNames"),
     "record_plan": ("EpisodePlan", "RecordResult", "RecordingInterruptedError"),
-    "recording": ("DatasetRecordConfig", "RecordConfig", "dataset_features", "open_dataset", "record"),
+    "recording": ("DatasetRecordConfig", "DatasetTarget", "RecordConfig", "dataset_features", "open_dataset", "record"),
+    "replaying": ("ReplayConfig", "ReplayResult", "ReplaySettings", "replay", "run_replay"),
+    "rolling_out": ("RolloutConfig", "rollout"),
+    "rollout_plan": ("RolloutEpisode", "RolloutResult", "RolloutSettings"),
+    "rollouts": ("run_engine", "run_rollout"),
     "runtime": ("KeySource", "NoKeys", "Phase", "Runtime", "Tick"),
     "session": ("RestConfig", "Session"),
     "teleoperation": (

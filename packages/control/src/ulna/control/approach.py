@@ -9,6 +9,7 @@ percent of range).
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
@@ -108,6 +109,8 @@ class JumpGuard:
         Raises:
             JumpError: The mode is `abort` and a joint is too far away.
         """
+        if not all(math.isfinite(float(action[key])) for key in self._joints if key in action):
+            return dict(action)  # the robot refuses it by name; limiting it would turn it into a number
         if self._armed:
             self._begin(action, observation)
         if not self._ramping:

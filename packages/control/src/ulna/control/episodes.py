@@ -151,7 +151,7 @@ class _Recording:
     def _record_all(self, dataset: EpisodeWriter) -> None:
         fps, plan = float(dataset.fps), self.plan
         number = self.before
-        driver = Driver(self.robot, self.teleop, fps, plan.guard, plan.cameras, self.processors)
+        driver = Driver(self.robot, self.teleop, fps, plan.guard, plan.camera_loss, self.processors)
         frames = FrameBuilder(dataset.features, plan.single_task)
         commands = CommandReader(self.runtime.keys, self.teleop)
         while number < plan.num_episodes and not self.stop:

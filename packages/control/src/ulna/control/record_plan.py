@@ -17,7 +17,7 @@ from ulna.control.session import RestConfig
 from ulna.core.config import Config
 from ulna.core.errors import ControlError
 
-__all__ = ["EpisodePlan", "EpisodeWriter", "RecordResult", "RecordingInterruptedError"]
+__all__ = ["EpisodePlan", "EpisodeTimes", "EpisodeWriter", "RecordResult", "RecordingInterruptedError"]
 
 
 class EpisodeWriter(Protocol):
@@ -65,8 +65,8 @@ class EpisodeWriter(Protocol):
         ...
 
 
-class EpisodePlan(Config):
-    """How many episodes are recorded, and how."""
+class EpisodeTimes(Config):
+    """How many episodes are recorded, of what, and how long."""
 
     single_task: str = Field(min_length=1, description="What the robot does, in words; stored with every frame.")
     num_episodes: int = Field(
@@ -74,8 +74,13 @@ class EpisodePlan(Config):
     )
     episode_time_s: float = Field(60, gt=0, description="Longest duration of an episode, seconds.")
     reset_time_s: float = Field(60, ge=0, description="Longest time to reset the scene after an episode, seconds.")
+
+
+class EpisodePlan(EpisodeTimes):
+    """All that recording needs to know, without devices and dataset."""
+
     guard: JumpGuardConfig = Field(default_factory=JumpGuardConfig, description="The first command far from the robot.")
-    cameras: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
+    camera_loss: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
     rest: RestConfig = Field(default_factory=RestConfig, description="Return to rest before torque is released.")
 
 

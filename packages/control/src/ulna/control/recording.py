@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
+from ulna.control.approach import JumpGuardConfig
+from ulna.control.camera_watch import CameraLossConfig
 from ulna.control.compatibility import check_names
 from ulna.control.episodes import run_recording
-from ulna.control.record_plan import EpisodePlan, RecordResult
+from ulna.control.record_plan import EpisodePlan, EpisodeTimes, RecordResult
 from ulna.control.runtime import Runtime
+from ulna.control.session import RestConfig
 from ulna.core.config import Config
 from ulna.core.errors import DatasetError
 from ulna.core.factories import make_robot_from_config, make_teleoperator_from_config
@@ -47,7 +50,7 @@ class DatasetTarget(Config):
     tags: list[str] | None = Field(None, description="Tags of the uploaded dataset.")
 
 
-class DatasetRecordConfig(EpisodePlan, DatasetTarget):
+class DatasetRecordConfig(EpisodeTimes, DatasetTarget):
     """The dataset, and what is recorded into it."""
 
     fps: int = Field(30, gt=0, description="Frames a second.")
@@ -60,7 +63,16 @@ class RecordConfig(Config):
     teleop: TeleoperatorConfig = Field(description="The teleoperator that leads.")
     dataset: DatasetRecordConfig = Field(description="The dataset, and what is recorded into it.")
     resume: bool = Field(False, description="Continue the dataset until it has `dataset.num_episodes` episodes in all.")
+    guard: JumpGuardConfig = Field(default_factory=JumpGuardConfig, description="The first command far from the robot.")
+    camera_loss: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
+    rest: RestConfig = Field(default_factory=RestConfig, description="Return to rest before torque is released.")
     display_data: bool = Field(False, description="Show every joint below the rate, on a terminal.")
+
+    @property
+    def plan(self) -> EpisodePlan:
+        """What `run_recording` needs of it."""
+        times = {name: getattr(self.dataset, name) for name in EpisodeTimes.model_fields}
+        return EpisodePlan(**times, guard=self.guard, camera_loss=self.camera_loss, rest=self.rest)
 
 
 def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult:
@@ -85,7 +97,7 @@ def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult
     def dataset() -> LeRobotDataset:
         return open_dataset(config.dataset, robot, config.dataset.fps, resume=config.resume)
 
-    result = run_recording(robot, teleop, dataset, config.dataset, runtime)
+    result = run_recording(robot, teleop, dataset, config.plan, runtime)
     if config.dataset.push_to_hub and result.written:
         push_dataset(config.dataset)
     return result

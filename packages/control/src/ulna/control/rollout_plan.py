@@ -35,7 +35,7 @@ class RolloutSettings(Config):
     guard: JumpGuardConfig = Field(
         default_factory=lambda: JumpGuardConfig(threshold=20.0), description="The first action far from the robot."
     )
-    cameras: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
+    camera_loss: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
     rest: RestConfig = Field(default_factory=RestConfig, description="Speed and longest time of the way back.")
 
 

@@ -202,7 +202,7 @@ class _Rollout:
         wanted = 1 if settings.strategy == "base" else settings.num_episodes
         if settings.duration:
             self.ends_at = clock.now() + settings.duration
-        watch = CameraWatch(self.robot, settings.cameras)
+        watch = CameraWatch(self.robot, settings.camera_loss)
         guard = JumpGuard(shared_joints(self.robot), settings.guard, 1.0 / settings.fps)
         commands = CommandReader(self.runtime.keys)
         if settings.return_to_initial_position and wanted > 1:

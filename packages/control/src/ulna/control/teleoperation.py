@@ -31,7 +31,7 @@ class TeleoperateSettings(Config):
     observe: bool = Field(True, description="Read the robot every time, its cameras too; off saves the time it takes.")
     feedback: bool = Field(False, description="Feed what the robot feels back to a leader that takes it.")
     guard: JumpGuardConfig = Field(default_factory=JumpGuardConfig, description="The first command far from the robot.")
-    cameras: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
+    camera_loss: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
     rest: RestConfig = Field(default_factory=RestConfig, description="Return to rest before torque is released.")
 
 
@@ -111,7 +111,9 @@ def run_teleoperation(
         check_pair(teleop, robot)
     with (runtime or Runtime()).stoppable() as (runtime, stop):
         with Session(robot, teleop, settings.rest, runtime, fps=settings.fps):
-            driver = Driver(robot, teleop, settings.fps, settings.guard, settings.cameras, change, settings.feedback)
+            driver = Driver(
+                robot, teleop, settings.fps, settings.guard, settings.camera_loss, change, settings.feedback
+            )
             loop = RateLoop(settings.fps, runtime.clock)
             runtime.phase("teleoperate", text="Teleoperating")
             reason = _loop(driver, loop, settings, runtime, stop)
