@@ -125,11 +125,12 @@ def construction_is_pure(make: Callable[[], Any], folder: Path) -> None:
         make: Makes one.
         folder: A scratch folder; home folders are put there.
     """
+    before = set(folder.rglob("*"))
     with isolated_home(folder / "first"):
         make()
     with isolated_home(folder / "second"), leftovers(0.0) as left, recorded_io() as log:
         made = make()
-    created = [str(path.relative_to(folder)) for path in folder.rglob("*")]
+    created = [str(path.relative_to(folder)) for path in folder.rglob("*") if path not in before]
     expect(not log.events, f"the constructor did: {'; '.join(log.events[:5])}")
     expect(not left, f"the constructor left {left} behind")
     expect(not created, f"the constructor created {', '.join(created[:5])}")

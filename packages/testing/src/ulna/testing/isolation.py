@@ -98,6 +98,7 @@ _WATCHED = {
     "os.symlink",
     "socket.__new__",
     "socket.connect",
+    "socket.getaddrinfo",
     "sqlite3.connect",
     "subprocess.Popen",
     "_thread.start_new_thread",
