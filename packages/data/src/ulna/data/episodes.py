@@ -24,6 +24,7 @@ __all__ = [
     "EpisodeTable",
     "Finding",
     "VideoSpan",
+    "drop_rows",
     "read_episode_files",
     "read_stats",
     "row_schema",
@@ -169,6 +170,22 @@ def read_episode_files(root: Path) -> tuple[pa.Table | None, list[Finding]]:
             findings.append(Finding(f"{path} cannot be read and was left out: {error}", path=path))
     table = pa.concat_tables(tables, promote_options="permissive") if tables else None
     return table, findings
+
+
+def drop_rows(root: Path, first: int) -> None:
+    """Remove the rows of the last episodes. At every instant the table that is left is whole.
+
+    Args:
+        root: Folder of the dataset.
+        first: The first episode to go.
+    """
+    for path in sorted((root / _FOLDER).glob("chunk-*/file-*.parquet"), reverse=True):
+        table = pq.read_table(path, use_threads=False)
+        rows = [row for row in table.to_pylist() if row["episode_index"] < first]
+        if not rows:
+            path.unlink()
+        elif len(rows) < len(table):
+            write_rows(path, rows, table.schema)
 
 
 def read_stats(root: Path, row: FileId, template: str, episode: int) -> Stats:

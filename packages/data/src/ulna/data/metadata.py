@@ -55,6 +55,7 @@ class LeRobotDatasetMetadata:
         self._new_rows: list[EpisodeRow] = []
         self._stats: Stats | None = None
         self.broken: dict[int, str] = {}
+        self.left_out: list[int] = []
         self.findings: list[Finding] = findings
         self._check()
         for finding in self.findings:
@@ -96,9 +97,10 @@ class LeRobotDatasetMetadata:
         keep = len(self._episodes)
         while keep - 1 in self.broken:
             keep -= 1
-        if keep == 0 and self.broken:
-            return
-        for episode in range(keep, len(self._episodes)):
+        if keep == 0 and self.broken and Workspace(self.root).mark() is None:
+            return  # nothing at all is left of a finished dataset: that is no interruption, and reading it says so
+        self.left_out = list(range(keep, len(self._episodes)))
+        for episode in self.left_out:
             self._find(f"episode {episode} was left out: {self.broken.pop(episode)}", episode)
         if keep < len(self._episodes):
             self._episodes = self._episodes.first(keep)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from ulna.core.errors import DatasetError
 from ulna.data.episode_store import EpisodeData, EpisodeStore
+from ulna.data.episodes import drop_rows
 from ulna.data.frames import FrameChecker
 from ulna.data.images import PictureSpool
 from ulna.data.metadata import LeRobotDatasetMetadata
@@ -101,6 +102,8 @@ class Recorder:
         workspace.clear_staging()
         mark = workspace.mark()
         self.next_episode = meta.total_episodes
+        if meta.left_out or meta.broken:
+            _forget(meta, mark.first_episode if mark else meta.total_episodes + len(meta.left_out))
         self.first_episode = min(mark.first_episode, self.next_episode) if mark else self.next_episode
         self._store = EpisodeStore(meta, self.settings.encoder)
         workspace.set_mark(self.first_episode)
@@ -265,3 +268,19 @@ class Recorder:
             raise
         self.closed = True
         self.workspace.remove()
+
+
+def _forget(meta: LeRobotDatasetMetadata, first_of_recording: int) -> None:
+    """Drop last episodes without whole files, if the interrupted recording made them; never those of a finished one."""
+    affected = sorted([*meta.broken, *meta.left_out])
+    first = affected[0]
+    if meta.broken or first < first_of_recording:
+        reason = meta.broken.get(first) or meta.findings[0].message
+        raise DatasetError(
+            f"Episodes {first} to {affected[-1]} of {meta.root} have missing or broken files, and adding to the dataset "
+            f"would lose them: {reason}.",
+            hint="Restore the files first.",
+        )
+    logger.warning("%s: recording goes on with a new episode %d in place of the broken one.", meta.repo_id, first)
+    drop_rows(meta.root, first)
+    meta.left_out = []
