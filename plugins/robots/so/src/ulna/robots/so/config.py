@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ulna.core.cameras import CameraConfig
 from ulna.core.config import Config
 from ulna.core.errors import ConfigError, ConfigProblem
 from ulna.core.robots import RobotConfig
 from ulna.core.teleoperators import TeleoperatorConfig
+from ulna.robots.so.joints import JOINTS
 
 __all__ = [
     "BiSOFollowerConfig",
@@ -44,6 +46,16 @@ class SOFollowerConfig(SOLeaderConfig):
     position_p_coefficient: int = Field(16, ge=0, le=254, description="P gain; the servo's own 32 makes the arm shake.")
     position_i_coefficient: int = Field(0, ge=0, le=254, description="I gain.")
     position_d_coefficient: int = Field(32, ge=0, le=254, description="D gain.")
+
+    @field_validator("max_relative_target")
+    @classmethod
+    def _limits_are_sound(cls, value: float | dict[str, float] | None) -> float | dict[str, float] | None:
+        if isinstance(value, dict) and set(value) != set(JOINTS):
+            raise ValueError(f"one distance, or one for each of {', '.join(JOINTS)}")
+        limits = value.values() if isinstance(value, dict) else [] if value is None else [value]
+        if not all(math.isfinite(limit) and limit >= 0 for limit in limits):
+            raise ValueError("finite distances of zero or more")
+        return value
 
 
 class SOFollowerRobotConfig(RobotConfig, SOFollowerConfig):
