@@ -50,12 +50,3 @@ def test_everything_is_found(tmp_path: Path, wheel_folder: Path) -> None:
     refused = shop.ask("calibrate", "--robot.type=so101_follower", "--robot.port=none", "--robot.id=mine")
     assert refused.status != 0
     assert "robot.type" in refused.err
-
-
-def test_lean_environment_has_no_torch(tmp_path: Path, wheel_folder: Path) -> None:
-    """Everything that an arm needs to be calibrated, moved and recorded is there, and torch is not."""
-    shop = workshop(tmp_path, wheel_folder, "ulna[so,data]", "ulna-sim", "ulna-cameras-sim")
-    assert shop.run_code("import torch").status != 0
-    for command in ("record", "teleoperate", "calibrate", "replay"):
-        shop.do(command, "--help")
-    shop.do("motors", "--help")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole way in a fresh environment: simulate an arm, teleoperate, record, replay, train a few steps, roll out."""
+"""Whole ways through the commands, in fresh environments and with a simulated arm on a real serial line."""
 
 from __future__ import annotations
 
@@ -16,58 +16,74 @@ from tooling.workshop import Workshop
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("e2e")]
 
-CAMERA = "{front: {type: sim, width: 64, height: 64, fps: 30, view: front}}"
+CAMERA = "--robot.cameras={front: {type: sim, width: 64, height: 64, fps: 30, view: front}}"
+EPISODES = ["--dataset.num_episodes=2", "--dataset.episode_time_s=1", "--dataset.reset_time_s=0"]
+DATASET = "--dataset.repo_id=me/reach"
+TINY_ACT = [
+    *("--policy.type=act", "--policy.device=cpu", "--policy.pretrained_backbone_weights=null"),
+    *("--policy.dim_model=32", "--policy.n_heads=2", "--policy.dim_feedforward=32"),
+    *("--policy.chunk_size=10", "--policy.n_action_steps=10"),
+]
+
+
+@pytest.fixture(scope="module")
+def wheel_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Hold the wheels that the environments of this module share."""
+    return tmp_path_factory.mktemp("wheels")
 
 
 @contextmanager
-def simulated_arms(shop: Workshop) -> Iterator[dict[str, str]]:
-    """Run `ulna sim start` in the background and yield the serial port of each arm."""
-    command = [str(shop.program("ulna")), "sim", "start", "--calibration", str(shop.folder / "home/ulna/calibration")]
-    with subprocess.Popen(
-        command, env=shop.variables, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as sim:
+def simulated_arms(shop: Workshop) -> Iterator[tuple[list[str], list[str]]]:
+    """Run `ulna sim start` in the background and yield the settings of follower and leader."""
+    home = Path(shop.variables["ULNA_HOME"])
+    command = [str(shop.program("ulna")), "sim", "start", "--calibration", str(home / "calibration")]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=shop.variables, stdout=pipe, stderr=pipe, text=True) as sim:
         assert sim.stdout is not None
         assert sim.stderr is not None
         try:
-            ports = {}
-            while not sim.stderr.readline().startswith("Running"):
-                assert sim.poll() is None, "the simulator stopped early"
-            while len(ports) < 2:
-                words = sim.stdout.readline().split()
-                if len(words) == 4 and words[2] == "->":
-                    ports[words[0]] = words[1]
-            yield ports
+            while not (line := sim.stderr.readline()).startswith("Running"):
+                assert line, "the simulator stopped early"
+            follower, leader = home / "sim" / "table" / "follower", home / "sim" / "table" / "leader"
+            yield (
+                ["--robot.type=so101_follower", f"--robot.port={follower}", "--robot.id=sim"],
+                ["--teleop.type=so101_leader", f"--teleop.port={leader}", "--teleop.id=sim"],
+            )
         finally:
             sim.send_signal(signal.SIGINT)
-            sim.wait(10)
+            sim.communicate(timeout=10)
 
 
-def test_from_nothing_to_a_rollout(tmp_path: Path) -> None:
-    """Every stage works on what the one before left behind, and another arm's plugin is not missed when it goes."""
-    wheel_folder = tmp_path / "wheels"
+def test_lean_hardware_work_without_torch(tmp_path: Path, wheel_folder: Path) -> None:
+    """Scanning motors, teleoperating, recording video and replaying it need no torch, which is not there."""
+    requirements = ["ulna[so,data]", "ulna-sim[cli,draw]", "ulna-cameras-sim"]
+    shop = Workshop(environments.create(tmp_path / "env", requirements, wheel_folder), tmp_path)
+    assert shop.run_code("import torch").status != 0
+    with simulated_arms(shop) as (follower, leader):
+        port = follower[1].removeprefix("--robot.")
+        assert shop.do("motors", "scan", f"--{port}").count("sts3215") >= 6
+        shop.do("teleoperate", *follower, *leader, "--teleop_time_s=1")
+        shop.do("record", *follower, CAMERA, *leader, DATASET, "--dataset.single_task=Reach", *EPISODES)
+        shop.do("replay", *follower, DATASET, "--dataset.episode=0")
+        shop.do("calibrate", "--help")
+
+
+def test_from_nothing_to_a_rollout(tmp_path: Path, wheel_folder: Path) -> None:
+    """Every stage works on what the one before left behind; afterwards one plugin goes and the others stay."""
     requirements = ["ulna[so,act,data,control,train]", "ulna-sim[cli,draw]", "ulna-cameras-sim"]
     shop = Workshop(environments.create(tmp_path / "env", requirements, wheel_folder), tmp_path)
-    with simulated_arms(shop) as ports:
-        follower = ["--robot.type=so101_follower", f"--robot.port={ports['follower']}", "--robot.id=sim"]
-        leader = ["--teleop.type=so101_leader", f"--teleop.port={ports['leader']}", "--teleop.id=sim"]
-        assert shop.do("motors", "scan", f"--port={ports['follower']}").count("sts3215") >= 6
-        shop.do("teleoperate", *follower, *leader, "--teleop_time_s=1")
-        dataset = ["--dataset.repo_id=me/reach", "--dataset.single_task=Reach"]
-        length = ["--dataset.num_episodes=2", "--dataset.episode_time_s=1", "--dataset.reset_time_s=0"]
-        shop.do("record", *follower, f"--robot.cameras={CAMERA}", *leader, *dataset, *length)
-        shop.do("replay", *follower, "--dataset.repo_id=me/reach", "--dataset.episode=0")
-        small = ["--policy.type=act", "--policy.dim_model=32", "--policy.n_heads=2", "--policy.dim_feedforward=32"]
-        small += ["--policy.chunk_size=10", "--policy.n_action_steps=10", "--policy.pretrained_backbone_weights=null"]
-        run = ["--dataset.repo_id=me/reach", "--steps=4", "--batch_size=2", "--num_workers=0", "--output_dir=run"]
-        shop.do("train", *small, "--policy.device=cpu", *run)
+    with simulated_arms(shop) as (follower, leader):
+        shop.do("record", *follower, CAMERA, *leader, DATASET, "--dataset.single_task=Reach", *EPISODES)
+        run = ["--steps=4", "--batch_size=2", "--num_workers=0", "--output_dir=run"]
+        shop.do("train", *TINY_ACT, DATASET, *run)
         checkpoint = tmp_path / "run" / "checkpoints" / "last" / "pretrained_model"
         assert (checkpoint / "model.safetensors").is_file()
         policy = [f"--policy.path={checkpoint}", "--policy.device=cpu", "--duration=1"]
-        shop.do("rollout", *follower, f"--robot.cameras={CAMERA}", *policy)
+        shop.do("rollout", *follower, CAMERA, *policy)
     environments.uninstall(shop.python, "ulna-policies-act")
     listed = shop.do("plugins", "list")
     assert "so101_follower" in listed
     assert "\npolicies" not in listed
-    refused = shop.ask("train", "--policy.type=act", "--dataset.repo_id=me/reach")
+    refused = shop.ask("train", "--policy.type=act", DATASET)
     assert refused.status != 0
     assert "policy.type" in refused.err
