@@ -147,14 +147,17 @@ def verify(
 ) -> None:
     """Import plugins and check them against their contract. Exits with 1 when one fails."""
     from ulna.cli.verifying import verify as check
+    from ulna.cli.verifying import verify_packaging
 
     with reporting():
-        reports = [check(record) for record in _named(names or [], kind)]
+        records = _named(names or [], kind)
+    distributions = sorted({record.distribution for record in records if record.status == "ok"})
+    reports = [*map(check, records), *map(verify_packaging, distributions)]
     if as_json:
-        output_json({"format": FORMAT, "plugins": [report.to_dict() for report in reports]})
+        output_json({"format": FORMAT, "reports": [report.to_dict() for report in reports]})
     else:
         for report in reports:
-            output(f"{'ok' if report.passed else 'FAILED':<8} {report.record.kind}/{report.record.qualified}")
+            output(f"{'ok' if report.passed else 'FAILED':<8} {report.name}")
             for line in report.problems + report.notes:
                 output(f"{'':<8} " + line.replace("\n", f"\n{'':<8} "))
     if not all(report.passed for report in reports):

@@ -18,6 +18,9 @@ __all__ = ["Created", "create"]
 
 _SUFFIX = ".tmpl"
 _SHARED = "shared"
+_INSIDE = """
+There is no `__init__.py` in `src/ulna/` or `src/ulna/{kind}/`: other distributions share them.
+"""
 _EXTRA = {"policies": "[torch]", "algorithms": "[torch]", "commands": "[cli]"}
 _NEEDS = {
     "algorithms": ("pydantic>=2.7,<3", "torch>=2.4"),
@@ -57,7 +60,8 @@ def create(kind: str, name: str, *, folder: Path | None = None, distribution: st
         kind: A plugin kind.
         name: Its type string; letters, digits and `_`.
         folder: Where to write; must be empty or missing. Default: a folder named like the distribution.
-        distribution: Its name; default `ulna-<kind>-<name>`.
+        distribution: Its name; default `ulna-<kind>-<name>`, whose module is `ulna.<kind>.<name>`. Another name gets a
+            module of its own outside the `ulna` namespace.
 
     Returns:
         What was written.
@@ -65,31 +69,33 @@ def create(kind: str, name: str, *, folder: Path | None = None, distribution: st
     Raises:
         ConfigError: The kind is unknown, the name is no name, or the folder is not empty.
     """
-    distribution = distribution or f"ulna-{kind}-{name.replace('_', '-')}"
-    folder = Path(distribution) if folder is None else folder
+    own = f"ulna-{kind}-{name.replace('_', '-')}"
+    folder = Path(distribution or own) if folder is None else folder
     problems = []
     if kind not in KINDS:
         problems.append(ConfigProblem("kind", kind, f"one of {', '.join(KINDS)}", nearest(kind, list(KINDS))))
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         problems.append(ConfigProblem("name", name, "lower-case letters, digits and `_`, a letter first"))
-    if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?", distribution):
-        problems.append(ConfigProblem("distribution", distribution, "letters, digits, `-`, `_` and `.`"))
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]*[A-Za-z0-9]", distribution or own):
+        problems.append(ConfigProblem("distribution", distribution, "a letter, then letters, digits, `-`, `_`, `.`"))
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         problems.append(ConfigProblem("folder", str(folder), "a folder that is empty or does not exist yet"))
     if problems:
         raise ConfigError(problems, title="new plugin")
-    words = _words(kind, name, distribution)
+    words = _words(kind, name, distribution or own)
     root = files("ulna.cli") / "templates"
     written = [*_render(root / _SHARED, folder, words), *_render(root / kind, folder, words)]
-    (folder / "src" / "ulna" / kind / name / "py.typed").touch()
-    return Created(folder, distribution, tuple(sorted(written)))
+    typed = folder / "src" / words["package_path"] / "py.typed"
+    typed.touch()
+    return Created(folder, words["distribution"], tuple(sorted([*written, typed])))
 
 
 def _words(kind: str, name: str, distribution: str) -> dict[str, str]:
     """Return what the templates may name."""
     info = KINDS[kind]
     class_name = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
-    module = f"ulna.{kind}.{name}"
+    inside = distribution == f"ulna-{kind}-{name.replace('_', '-')}"
+    module = f"ulna.{kind}.{name}" if inside else re.sub(r"[^a-z0-9]+", "_", distribution.lower())
     values = {
         "commands": f"{module}.commands:app",
         "hooks": f"{module}.hooks",
@@ -106,6 +112,9 @@ def _words(kind: str, name: str, distribution: str) -> dict[str, str]:
         "title": title[:1].upper() + title[1:],
         "class_name": class_name,
         "module": module,
+        "package_path": module.replace(".", "/"),
+        "package_root": module.partition(".")[0],
+        "layout": _INSIDE.format(kind=kind) if inside else "",
         "value": values.get(kind, f"{module}.config:{class_name}Config"),
         "distribution": distribution,
         "dependencies": "\n".join(f"  {need}," for need in needs),
@@ -117,7 +126,7 @@ def _render(source: Traversable, target: Path, words: dict[str, str]) -> list[Pa
     for item in source.iterdir():
         name = Template(item.name.removesuffix(_SUFFIX)).substitute(words)
         if item.is_dir():
-            inner = target / "src" / "ulna" / words["kind"] / words["name"] if name == "package" else target / name
+            inner = target / "src" / words["package_path"] if name == "package" else target / name
             written += _render(item, inner, words)
         elif item.name.endswith(_SUFFIX):
             write_text(target / name, Template(item.read_text(encoding="utf-8")).substitute(words))
