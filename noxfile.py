@@ -11,12 +11,16 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tests"))
+
+# A job in the background of a shell starts with Ctrl-C ignored, and so would every process below, tests of Ctrl-C too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if __name__ == "__main__":
     from tooling import bootstrap
