@@ -277,7 +277,7 @@ def test_return_to_start_pose_before_release(fakes, clock):
     assert not robot.torque
 
 
-def test_return_to_rest_uses_the_robots_own_way(fakes, clock):
+def test_return_to_rest_uses_the_robots_own_way(fakes):
     """A robot that declares a rest pose is asked to go there."""
 
     class Resting(type(fakes.Robot())):
@@ -288,9 +288,8 @@ def test_return_to_rest_uses_the_robots_own_way(fakes, clock):
             self.rested = duration_s
 
     robot = Resting()
-    run_teleoperation(
-        robot, fakes.Leader(), settings(rest=RestConfig(enabled=True, duration_s=2)), Runtime(clock=clock)
-    )
+    short = settings(teleop_time_s=0.01, rest=RestConfig(enabled=True, duration_s=2))
+    run_teleoperation(robot, fakes.Leader(), short)
     assert robot.rested == 2
 
 

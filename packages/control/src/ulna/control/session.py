@@ -14,6 +14,7 @@ from ulna.control.approach import move_to, shared_joints
 from ulna.control.interrupts import Interrupts, StopRequest
 from ulna.control.runtime import Runtime
 from ulna.core.capabilities import HasBus, ReturnsToRest
+from ulna.core.clock import MonotonicClock
 from ulna.core.config import Config
 from ulna.core.errors import DeviceError, UlnaError
 
@@ -113,7 +114,8 @@ class Session:
             return
         try:
             self.runtime.phase("rest", text="Returning to rest")
-            if isinstance(self.robot, ReturnsToRest):
+            # A robot's own way home takes real time, which on a simulator's clock never passes.
+            if isinstance(self.robot, ReturnsToRest) and isinstance(self.runtime.clock, MonotonicClock):
                 self.robot.return_to_rest(self.rest.duration_s)
             elif set(self._start_pose) == set(self.robot.action_features):
                 rest = self.rest
