@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -126,15 +127,23 @@ class OpenCVCamera(Camera):
         if reader is not None:
             reader.stop()
 
+    @property
+    def frame_age_ms(self) -> float:
+        """Age of the newest frame in milliseconds, infinite before the first; works in every state."""
+        reader = self._reader
+        frame = None if reader is None else reader.latest()
+        return float("inf") if frame is None else (self._now() - frame.captured_at_s) * 1e3
+
     def _latest(self) -> Frame | None:
         reader = self._reader
-        return None if reader is None else reader.latest()
+        frame = None if reader is None else reader.latest()
+        return None if frame is None else _copy(frame)
 
     def _wait_newer(self, number: int, timeout_s: float) -> Frame:
         reader = self._reader
         if reader is None:
             raise DeviceNotConnectedError(f"{self} was disconnected.", device=str(self))
-        return reader.wait_newer(number, timeout_s)
+        return _copy(reader.wait_newer(number, timeout_s))
 
     def _now(self) -> float:
         return time.perf_counter()
@@ -165,6 +174,11 @@ class OpenCVCamera(Camera):
             if isinstance(ident, int) and misses >= _GAP_OF_NUMBERS:
                 break
         return cameras
+
+
+def _copy(frame: Frame) -> Frame:
+    # Whoever gets a picture may draw into it, and others may get the same one.
+    return replace(frame, image=frame.image.copy())
 
 
 def _candidates(dev: Path, platform: str) -> Iterator[int | str]:
