@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The main job on the simulator: record, train, roll out, with success rates. Names resolve when first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ulna.demo.__about__ import __version__
+
+if TYPE_CHECKING:
+    from ulna.demo.config import DemoConfig as DemoConfig
+    from ulna.demo.running import DemoResult as DemoResult
+    from ulna.demo.running import run_demo as run_demo
+
+__all__ = ["DemoConfig", "DemoResult", "__version__", "run_demo"]
+
+_HOMES = {"DemoConfig": "config", "DemoResult": "running", "run_demo": "running"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
