@@ -94,7 +94,8 @@ def tests(session: nox.Session, version: str) -> None:
         if base is None:
             session.skip(f"no Python {version} on this machine")
         chosen = str(bootstrap.prepare(ROOT / ".nox" / f"python-{version}", base))
-    arguments = session.posargs or ["-n", "2", "--dist", "loadgroup"]
+    # The profile draws the same examples each time: a check must not fail by chance.
+    arguments = session.posargs or ["-n", "2", "--dist", "loadgroup", "--hypothesis-profile", "ci"]
     session.run(chosen, "-m", "pytest", *arguments, external=True, env=ONE_THREAD)
 
 
