@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -155,7 +156,7 @@ def copy_data(frames: int = 40, episodes: int = 2, *, seed: int = 0, constant: b
     meta = SimpleNamespace(
         features={"observation.state": vector, "action": vector}, stats=stats, camera_keys=[], fps=10
     )
-    return InMemoryDataset(columns, list(zip(cut[:-1], cut[1:], strict=True)), meta)
+    return InMemoryDataset(columns, list(pairwise(cut)), meta)
 
 
 class Recorder(TrainingObserver):

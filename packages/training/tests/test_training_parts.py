@@ -62,7 +62,7 @@ def _golden_optimizer(name: str, golden: Path, helpers: SimpleNamespace) -> tupl
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizer_equals_lerobots(name: str, golden: Path, helpers: SimpleNamespace, tmp_path: Path) -> None:
-    """Three steps with given gradients move every parameter as LeRobot's do, and the saved state has the same content."""
+    """Three steps with given gradients move every parameter as LeRobot's do, and the saved state is the same."""
     optimizer, named, tensors = _golden_optimizer(name, golden, helpers)
     several = list(optimizer.values()) if isinstance(optimizer, dict) else [optimizer]
     for step in range(3):
@@ -165,9 +165,7 @@ def _take(batches: RankBatches, count: int) -> list[list[int]]:
     return [next(stream) for _ in range(count)]
 
 
-@given(
-    frames=st.integers(1, 60), batch=st.integers(1, 9), ranks=st.integers(1, 4), taken=st.integers(0, 25)
-)
+@given(frames=st.integers(1, 60), batch=st.integers(1, 9), ranks=st.integers(1, 4), taken=st.integers(0, 25))
 def test_ranks_share_every_pass(frames: int, batch: int, ranks: int, taken: int) -> None:
     """Together all processes see every frame of a pass once, take equally many steps, and resume anywhere exactly."""
     sampler = EpisodeAwareSampler([0], [frames], shuffle=True, seed=7)

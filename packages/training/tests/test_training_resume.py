@@ -120,7 +120,7 @@ def test_fine_tuning_on_pictures_equals_lerobots(
 def test_two_halves_equal_the_whole(
     toy_config: Callable[..., TrainPipelineConfig], helpers: SimpleNamespace, tmp_path: Path
 ) -> None:
-    """2N steps, and N steps resumed to 2N, give the same bits: weights, figures, generators, across the end of a pass."""
+    """2N steps, and N steps resumed to 2N, give the same bits: weights, figures and generators, over several passes."""
     settings = {"policy_dropout": 0.3, "policy_decay_steps": 1, "steps": 14, "save_freq": 7}
     whole = helpers.Recorder()
     first = train(toy_config(output_dir=tmp_path / "a", **settings), dataset=helpers.copy_data(), observers=[whole])
@@ -141,7 +141,7 @@ def test_two_halves_equal_the_whole(
 def test_resume_with_another_batch_size_keeps_its_place(
     toy_config: Callable[..., TrainPipelineConfig], helpers: SimpleNamespace
 ) -> None:
-    """The place in the data is kept in samples, so that resuming twice with other batch sizes repeats and skips nothing."""
+    """The place in the data is kept in samples, so that resuming with other batch sizes skips nothing."""
     config = toy_config(steps=2, batch_size=8, seed=3)
     result = train(config, dataset=helpers.copy_data())
     for size, steps, place in ((4, 4, 24), (6, 5, 30)):
