@@ -261,7 +261,7 @@ def disconnect_tries_all(device: Any) -> None:
     for name in names:
         one = fresh(device)
         part = components(one)[name]
-        with patched(part, "disconnect", _closing_badly(part)):
+        with closing(one), patched(part, "disconnect", _closing_badly(part)):
             one.connect()
             if not part.is_connected:
                 one.disconnect()
@@ -272,7 +272,6 @@ def disconnect_tries_all(device: Any) -> None:
             expect(not one.is_connected, f"is_connected is True after {name} failed to close")
             still = [n for n, other in components(one).items() if other.is_connected]
             expect(not still, f"when {name} failed to close, these stayed open: {', '.join(still)}")
-        one.disconnect()
     if not tried:
         raise NotExercised("none of its parts is opened by connect()")
 
@@ -336,7 +335,8 @@ def torque_is_released(device: Any) -> None:
 
 
 def _torque_of(bus: MotorsBus) -> list[str]:
-    bus.connect(handshake=False)
+    if not bus.is_connected:
+        bus.connect(handshake=False)
     try:
         return [name for name, is_on in bus.torque_state().items() if is_on]
     finally:

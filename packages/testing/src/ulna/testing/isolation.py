@@ -48,6 +48,9 @@ HEAVY_MODULES = (
 )
 """Libraries that no module with a configuration class may import."""
 
+PATIENCE_S = 2.0
+"""How long threads may take to end after something was closed, seconds."""
+
 _HOMES = ("ULNA_HOME", "HF_LEROBOT_HOME", "HF_LEROBOT_CALIBRATION", "HF_HOME")
 
 
@@ -101,7 +104,6 @@ _WATCHED = {
     "socket.getaddrinfo",
     "sqlite3.connect",
     "subprocess.Popen",
-    "_thread.start_new_thread",
 }
 _recording: IoLog | None = None
 _recording_thread = 0
@@ -139,9 +141,18 @@ def recorded_io() -> Iterator[IoLog]:
         _installed = True
     log = IoLog()
     _recording, _recording_thread = log, threading.get_ident()
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        if threading.get_ident() == _recording_thread:
+            log.events.append(f"start of the thread {thread.name}")
+        start(thread)
+
+    threading.Thread.start = noted  # type: ignore[method-assign]
     try:
         yield log
     finally:
+        threading.Thread.start = start  # type: ignore[method-assign]
         _recording = None
 
 
@@ -172,20 +183,19 @@ class Leftovers:
 
 
 @contextmanager
-def leftovers(patience_s: float = 2.0) -> Iterator[Leftovers]:
+def leftovers(patience_s: float | None = None) -> Iterator[Leftovers]:
     """Tell which threads and files the block left open.
 
     Args:
-        patience_s: How long threads may take to end, seconds.
+        patience_s: How long threads may take to end, seconds; default: `PATIENCE_S`.
 
     Yields:
         Filled when the block ends.
     """
     found = Leftovers()
-    gc.collect()
     threads, files = set(threading.enumerate()), _open_files()
     yield found
-    deadline = time.monotonic() + patience_s
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     while True:
         alive = [t.name for t in threading.enumerate() if t not in threads]
         more = _open_files() - files

@@ -55,12 +55,13 @@ class FakeCamera(Camera):
     @property
     def state(self) -> CameraState:
         """Closed, live, stalled when frozen for half a second, or lost when unplugged."""
-        if self._begin_s is None:
+        begin = self._begin_s
+        if begin is None:
             return CameraState.CLOSED
         if self.faults.unplugged:
             return CameraState.LOST
         newest = self._newest_frame()
-        since = newest[1] if newest else self._begin_s
+        since = newest[1] if newest else begin
         return CameraState.STALLED if self.clock.now() - since > _STALLED_AFTER_S else CameraState.LIVE
 
     def connect(self, warmup: bool = True) -> None:

@@ -192,10 +192,9 @@ class RobotSuite(Suite):
         "Let observation_features and _get_observation name the same keys and shapes.",
     )
     def test_r09_observation_fits_features(self, robot: Robot) -> None:
-        specs = FeatureSpecs.of(robot.observation_features)
         with devices.closing(robot):
             robot.connect()
-            seen = robot.get_observation()
+            specs, seen = FeatureSpecs.of(robot.observation_features), robot.get_observation()
         missing, extra = [k for k in specs if k not in seen], [k for k in seen if k not in specs]
         expect(not missing, f"declared but not returned: {', '.join(missing)}")
         expect(not extra, f"returned but not declared: {', '.join(extra)}")
@@ -288,7 +287,7 @@ class RobotSuite(Suite):
             told = self.sent(robot, written)
         if told is None:
             raise NotExercised("it cannot be told what the motors got; override sent()")
-        wrong = {k: (returned.get(k), v) for k, v in told.items() if not _same(returned.get(k), v)}
+        wrong = {k: (returned[k], v) for k, v in told.items() if k in returned and not _same(returned[k], v)}
         lines = ", ".join(f"{k} returned {a}, written {b}" for k, (a, b) in wrong.items())
         expect(not wrong, f"the returned action is not what was written: {lines}")
 

@@ -146,10 +146,9 @@ class TeleoperatorSuite(Suite):
         "Let action_features and _get_action name the same keys and shapes.",
     )
     def test_t09_action_fits_features(self, teleoperator: Teleoperator) -> None:
-        specs = FeatureSpecs.of(teleoperator.action_features)
         with devices.closing(teleoperator):
             teleoperator.connect()
-            action = teleoperator.get_action()
+            specs, action = FeatureSpecs.of(teleoperator.action_features), teleoperator.get_action()
         specs.check_action(action, owner="the check of what get_action returned")
         for key, spec in specs.items():
             spec.validate(action[key])
