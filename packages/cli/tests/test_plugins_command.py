@@ -144,13 +144,13 @@ def test_show() -> None:
 
 def test_verify() -> None:
     """Each plugin is imported on its own; a broken one fails with its message, the good one passes."""
-    result = run("verify", "--json")
+    result = run("verify", "--no-packaging", "--json")
     assert result.exit_code == 1
     reports = {report["name"]: report for report in json.loads(result.stdout)["reports"]}
     assert reports["robots/acme/arm"]["passed"]
     assert "No module named 'no_such_module'" in reports["cameras/rude-dist/rude"]["problems"][0]
     assert "needs ulna-core >=9" in reports["policies/old-dist/old"]["problems"][0]
-    assert "FAILED   cameras/rude-dist/rude" in run("verify", "rude").stdout
+    assert "FAILED   cameras/rude-dist/rude" in run("verify", "rude", "--no-packaging").stdout
 
 
 def test_doctor_finds_what_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry) -> None:
@@ -235,7 +235,7 @@ def test_info_reports_broken_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     names = ("good", "broken", "exits", "killed", "missing")
-    probes = {f"{name}_library": f"import {name}_library as m; d = ''" for name in names}
+    probes = tuple({f"{name}_library": f"import {name}_library as m"} for name in names)
     monkeypatch.setattr(environment, "_PROBES", probes)
     report = json.loads(CliRunner().invoke(info_app, ["--json"]).stdout)
     assert set(report) == {"format", "python", "platform", "distributions", "plugins", "libraries"}
@@ -329,3 +329,13 @@ def test_new_refuses_what_cannot_be(tmp_path: Path) -> None:
     assert "4 problems in the new plugin" in result.stderr
     assert "did you mean 'robots'?" in result.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_verify_runs_the_packaging_checks() -> None:
+    """With ulna-testing installed, a distribution that is not really there fails its first check, by id and fix."""
+    pytest.importorskip("ulna.testing")
+    result = run("verify", "arm", "--json")
+    assert result.exit_code == 1
+    packaging = {report["name"]: report for report in json.loads(result.stdout)["reports"]}["acme"]
+    assert "K01-is-a-plugin" in packaging["problems"][0]
+    assert "acme is not installed" in packaging["problems"][0]

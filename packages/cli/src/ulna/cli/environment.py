@@ -17,25 +17,24 @@ from ulna.core.plugins import installed, registry
 __all__ = ["collect", "lines"]
 
 _TIMEOUT_S = 60.0
-_PROBES = {
-    "torch": "import torch as m; d = 'CUDA ' + str(torch_cuda(m))",
-    "torchvision": "import torchvision as m; d = ''",
-    "numpy": "import numpy as m; d = ''",
-    "cv2": "import cv2 as m; d = ''",
-    "av": "import av as m; d = 'FFmpeg libavcodec ' + '.'.join(map(str, m.library_versions.get('libavcodec', ())))",
-    "pyarrow": "import pyarrow as m; d = ''",
-    "serial": "import serial as m; d = ''",
-}
-_PREAMBLE = """
+_CUDA = "[m.cuda.get_device_name(i) for i in range(m.cuda.device_count())] if m.cuda.is_available() else 'none'"
+_PROBES: tuple[dict[str, str], ...] = (
+    {"torch": f"import torch as m; detail = 'CUDA ' + str({_CUDA})", "torchvision": "import torchvision as m"},
+    {"numpy": "import numpy as m", "cv2": "import cv2 as m"},
+    {"av": "import av as m; detail = 'libavcodec ' + '.'.join(map(str, m.library_versions.get('libavcodec', ())))"},
+    {"pyarrow": "import pyarrow as m", "serial": "import serial as m"},
+)
+"""Library to the code that tries it, those of one process together: torchvision imports torch anyway."""
+_TRY = """
 import json, sys
-def torch_cuda(m):
-    return [m.cuda.get_device_name(i) for i in range(m.cuda.device_count())] if m.cuda.is_available() else 'none'
-try:
-    {code}
-    report = {{'status': 'ok', 'version': str(getattr(m, '__version__', '')), 'detail': d}}
-except BaseException as error:
-    report = {{'status': 'broken', 'version': '', 'detail': type(error).__name__ + ': ' + str(error)}}
-sys.stderr.write('\\n' + json.dumps(report))
+for name, code in json.loads(sys.argv[1]).items():
+    found = {"detail": ""}
+    try:
+        exec(code, found)
+        report = {"status": "ok", "version": str(getattr(found["m"], "__version__", "")), "detail": found["detail"]}
+    except BaseException as error:
+        report = {"status": "broken", "version": "", "detail": type(error).__name__ + ": " + str(error)}
+    print("\\n" + json.dumps([name, report]), flush=True)
 """
 
 
@@ -63,11 +62,11 @@ def collect() -> dict[str, Any]:
 
 
 def _libraries() -> dict[str, dict[str, str]]:
-    running = {name: _start(_PREAMBLE.format(code=code)) for name, code in _PROBES.items() if _is_there(name)}
-    return {
-        name: _finish(running[name]) if name in running else {"status": "not installed", "version": "", "detail": ""}
-        for name in _PROBES
-    }
+    there = [{name: code for name, code in group.items() if _is_there(name)} for group in _PROBES]
+    running = [(group, _start(group)) for group in there if group]
+    found = {name: report for group, process in running for name, report in _finish(group, process).items()}
+    absent = {"status": "not installed", "version": "", "detail": ""}
+    return {name: found.get(name, absent) for group in _PROBES for name in group}
 
 
 def _is_there(name: str) -> bool:
@@ -77,27 +76,27 @@ def _is_there(name: str) -> bool:
         return False
 
 
-def _start(code: str) -> subprocess.Popen[str]:
+def _start(group: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", _TRY, json.dumps(group)],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
     )
 
 
-def _finish(process: subprocess.Popen[str]) -> dict[str, str]:
+def _finish(group: dict[str, str], process: subprocess.Popen[str]) -> dict[str, dict[str, str]]:
+    """Take the reports of one process; libraries it did not come to are broken."""
     with process:
         try:
-            said = process.communicate(timeout=_TIMEOUT_S)[1]
-            report: dict[str, str] = json.loads(said.splitlines()[-1])
+            said, why = process.communicate(timeout=_TIMEOUT_S)[0], ""
         except subprocess.TimeoutExpired:
             process.kill()
-            return {"status": "broken", "version": "", "detail": f"importing it takes more than {_TIMEOUT_S:.0f} s"}
-        except (ValueError, IndexError):
-            return {"status": "broken", "version": "", "detail": f"importing it ends Python with {process.returncode}"}
-    return report
+            said, why = process.communicate()[0], f"importing it takes more than {_TIMEOUT_S:.0f} s"
+    reports: dict[str, dict[str, str]] = dict(json.loads(line) for line in said.splitlines() if line.startswith('["'))
+    lost = {"status": "broken", "version": "", "detail": why or f"importing it ends Python with {process.returncode}"}
+    return {name: reports.get(name, lost) for name in group}
 
 
 def _ffmpeg() -> dict[str, str]:

@@ -63,10 +63,11 @@ def import_object(path: str, origin: Origin, *, undo: Callable[[], AbstractConte
             module = importlib.import_module(module_name)
             return reduce(getattr, attribute.split("."), module) if attribute else module
     except BaseException as error:
+        told = load_error(origin, path, error)
         _forget(module_name, before)
         if isinstance(error, KeyboardInterrupt):
             raise
-        raise load_error(origin, path, error) from error
+        raise told from error
 
 
 def _forget(module_name: str, before: set[str]) -> None:
@@ -130,6 +131,9 @@ def _remedy(origin: Origin, path: str, error: BaseException) -> str:
     if missing and missing.split(".")[0] != own:
         target = origin.distribution or missing
         return f"{missing!r} is not installed. Install what it needs: {sys.executable} -m pip install -U {target}"
+    holder = sys.modules.get((missing or "").rpartition(".")[0])
+    if missing and holder is not None and getattr(holder, "__file__", None) and holder.__name__.count(".") < 2:
+        return f"{holder.__file__} may hide the folder it is in. Look with: ulna plugins doctor"
     if origin.distribution:
         return (
             f"See more with: ulna plugins verify {origin.distribution}; "
