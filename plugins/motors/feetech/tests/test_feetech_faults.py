@@ -117,6 +117,19 @@ def test_faults_are_reported(bus: FeetechMotorsBus, wire: SimFeetechBus, call: s
     assert bus.sync_read("Present_Position", ["pan", "lift"], normalize=False) == {"pan": 1100, "lift": 1200}
 
 
+def test_faults_can_be_tolerated(bus: FeetechMotorsBus, wire: SimFeetechBus, caplog: pytest.LogCaptureFixture) -> None:
+    """A fault that its owner tolerates is logged once, counted, and the values are used; others still raise."""
+    bus.tolerated_faults = frozenset({"overload"})
+    wire.faults.error(6, ERROR_OVERLOAD)
+    for _ in range(3):
+        assert bus.sync_read("Present_Position", normalize=False) == RAW
+    assert bus.counters.faults == {"gripper": 3}
+    assert caplog.text.count("gripper on") == 1
+    wire.faults.error(6, ERROR_OVERLOAD | ERROR_HEAT)
+    with pytest.raises(MotorStatusError, match="overheating"):
+        bus.sync_read("Present_Position")
+
+
 def test_a_faulty_motor_is_released_all_the_same(bus: FeetechMotorsBus, wire: SimFeetechBus) -> None:
     """An overloaded motor obeys the release; its fault must not hide that, nor stop the others."""
     bus.enable_torque()
@@ -148,8 +161,8 @@ def test_the_cable_before_the_first_missing_motor(
     text = str(caught.value)
     assert "check the cable from elbow to flex" in text
     assert "ids that answer: 1 (sts3215), 2 (sts3215), 3 (sts3215)" in text
-    assert f"ulna motors scan --port {wire.port}" in text
-    assert "ulna motors setup --only flex" in text
+    assert f"ulna motors scan --port={wire.port}" in text
+    assert "ulna motors setup --robot.type=... --robot.port=... --only=flex" in text
 
 
 def test_the_first_motor_missing(make_wire: Callable[..., SimFeetechBus], motors: dict[str, Motor]) -> None:

@@ -236,6 +236,20 @@ def test_a_lossy_wire_is_bridged(sim: Simulation, make_follower: Make) -> None:
         sim.bus().faults.clear()
 
 
+def test_a_firm_grip_ends_nothing(sim: Simulation, make_follower: Make, caplog: pytest.LogCaptureFixture) -> None:
+    """A gripper that squeezes something protects itself by an overload; the session goes on, with a warning."""
+    with make_follower() as robot:
+        sim.hand("follower").set({"gripper": 60.0})
+        for _ in range(12):
+            robot.send_action({**robot.get_observation(), "gripper.pos": 0.0})
+            sim.bus().settle()
+            _pass(sim.clock, 0.3)
+        robot.get_observation()
+        assert robot.bus.counters.faults["gripper"] > 0
+        assert "gripper on" in caplog.text
+        assert "overload" in caplog.text
+
+
 def test_return_to_rest(sim: Simulation, make_follower: Make) -> None:
     """Before torque is released the arm can go back to the pose it had when it was connected."""
     with make_follower() as robot:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +16,8 @@ from ulna.core.motors import normalize as to_user_unit
 from ulna.core.serial_port import SerialPort
 
 __all__ = ["GroupPlan", "Register", "Reply", "SerialAccess"]
+
+logger = logging.getLogger(__name__)
 
 
 class Register(NamedTuple):
@@ -66,6 +69,10 @@ class SerialAccess(MotorsBus):
 
     Every attempt waits at most `reply_timeout_s` (plus the time the bytes need), and is repeated at most
     `num_retry` times, so that a dead motor is named in bounded time.
+
+    Attributes:
+        serial: The port.
+        tolerated_faults: Names of faults that are logged and counted but raise nothing.
     """
 
     model_ctrl_table: ClassVar[Mapping[str, Mapping[str, Register]]]
@@ -81,6 +88,8 @@ class SerialAccess(MotorsBus):
     ) -> None:
         super().__init__(port, motors, calibration, num_retry=num_retry)
         self.serial = SerialPort(port)
+        self.tolerated_faults: frozenset[str] = frozenset()
+        self._reported: dict[str, tuple[str, ...]] = {}
         self._leftover: dict[int, Reply] = {}
         self._plans: dict[tuple[str, str | tuple[str, ...] | None, bool], GroupPlan] = {}
 
@@ -251,14 +260,24 @@ class SerialAccess(MotorsBus):
             f"No good answer from {told} on {self.port} while {doing}, after {retries + 1} attempts.",
             motors=names,
             device=self.port,
-            hint=f"Check the cable before {names[0]} and the power. Who answers? ulna motors scan --port {self.port}",
+            hint=f"Check the cable before {names[0]} and the power. Who answers? ulna motors scan --port={self.port}",
         )
 
+    def _note_faults(self, faults: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
+        """Count faults by motor, log those that are new, and return their names."""
+        reported = {name: self._fault_names(bits) for name, bits in faults.items() if bits}
+        self._count(self.counters.faults, reported)
+        for name, items in reported.items():
+            if self._reported.get(name) != items:
+                logger.warning("%s on %s reports: %s.", name, self.port, ", ".join(items))
+        self._reported.update(reported)
+        return reported
+
     def _raise_faults(self, doing: str, faults: Mapping[str, int]) -> None:
-        bad = {name: self._fault_names(bits) for name, bits in faults.items() if bits}
+        reported = self._note_faults(faults)
+        bad = {name: items for name, items in reported.items() if not self.tolerated_faults.issuperset(items)}
         if not bad:
             return
-        self._count(self.counters.faults, bad)
         told = "; ".join(f"{name}: {', '.join(items)}" for name, items in bad.items())
         raise MotorStatusError(
             f"Motors on {self.port} report faults while {doing}: {told}.",

@@ -127,7 +127,7 @@ class SerialMotorsBus(SerialAccess):
         return next((m for m, k in self.model_number_table.items() if k == number), f"motor of model number {number}")
 
     def _missing_hint(self, missing: Sequence[str], there: Mapping[int, int]) -> str:
-        scan = f"See what is on the bus at every baud rate: ulna motors scan --port {self.port}"
+        scan = f"See what is on the bus at every baud rate: ulna motors scan --port={self.port}"
         names = list(self.motors)
         if not missing:
             return f"Is this the right arm and port? {scan}"
@@ -139,7 +139,8 @@ class SerialMotorsBus(SerialAccess):
             cable = f"Everything after {last} is silent: check the cable from {last} to {missing[0]}."
         else:
             cable = f"Check the cable before {missing[0]}; two motors that share an id look like this too."
-        return f"{cable} {scan}\nGive one motor its id: ulna motors setup --only {missing[0]}"
+        setup = f"ulna motors setup --robot.type=... --robot.port=... --only={missing[0]}"
+        return f"{cable} {scan}\nGive one motor its id: {setup}"
 
     def disconnect(self, disable_torque: bool = True) -> None:
         """Release torque, each motor tried, then close the port whatever happened; see `MotorsBus.disconnect`."""
@@ -243,7 +244,7 @@ class SerialMotorsBus(SerialAccess):
                     message = f"The motor plugged in is a {self._model_of(number)}, but {motor} must be a {model}."
                     raise MissingMotorsError(message, wrong_model={motor: number}, device=self.port)
                 return baud, found
-        hint = f"Check its cable and the power supply. See what answers: ulna motors scan --port {self.port}"
+        hint = f"Check its cable and the power supply. See what answers: ulna motors scan --port={self.port}"
         raise MissingMotorsError(
             f"No motor answers on {self.port}; {motor} expected.", missing=[motor], device=self.port, hint=hint
         )

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,8 +15,6 @@ from ulna.motors.feetech import protocol, tables
 from ulna.motors.feetech.tables import MULTI_TURN_BIT, OperatingMode, TorqueMode
 
 __all__ = ["FeetechMotorsBus"]
-
-logger = logging.getLogger(__name__)
 
 _BITS_A_BYTE = 10
 _GAP_S = 0.02
@@ -275,9 +272,7 @@ class FeetechMotorsBus(SerialMotorsBus):
                 faults = self._write_patiently(register, where, name, 0, num_retry)
             except MotorCommunicationError:
                 return False
-            if faults:
-                self._count(self.counters.faults, [name])
-                logger.warning("%s on %s reports: %s.", name, self.port, ", ".join(self._fault_names(faults)))
+            self._note_faults({name: faults})
         return True
 
     def torque_state(self) -> dict[str, bool]:

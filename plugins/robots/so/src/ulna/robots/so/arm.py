@@ -38,6 +38,8 @@ class SOArm(Device):
         modes = dict.fromkeys(JOINTS, body) | {GRIPPER: MotorNormMode.RANGE_0_100}
         motors = {name: Motor(number, MODEL, modes[name]) for name, number in JOINTS.items()}
         self.bus = FeetechMotorsBus(config.port, motors, num_retry=config.num_read_retries)
+        # An overloaded servo has cut its own torque; ending the session would let go of the whole arm for a firm grip.
+        self.bus.tolerated_faults = frozenset({"overload"})
         self._keys = {name: position_key(name) for name in JOINTS}
 
     def _joint_specs(self) -> dict[str, FeatureSpec]:
