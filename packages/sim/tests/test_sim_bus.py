@@ -305,6 +305,24 @@ def test_unplug_at_a_reply_and_plug_in_again(bus: SimFeetechBus, client: Client)
     again.close()
 
 
+def test_settling_copes_with_a_full_line() -> None:
+    with SimFeetechBus([SimFeetechServo(1)], clock=VirtualClock()) as bus:
+        client = Client(bus.port)
+        written = 0
+        packet = instruction_packet(BROADCAST, SYNC_WRITE, bytes([42, 2, 1, 0x10, 0x00]))
+        with bus._io:  # nobody listens meanwhile
+            for _ in range(100_000):
+                try:
+                    if os.write(client.fd, packet) < len(packet):
+                        break
+                except BlockingIOError:
+                    break
+                written += 1
+            bus.settle()
+        assert bus.counters.requests == written
+        client.close()
+
+
 def test_echo_returns_what_was_sent() -> None:
     with SimFeetechBus([SimFeetechServo(1)], echo=True) as bus:
         client = Client(bus.port)

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -249,6 +249,22 @@ def test_closing_leaves_nothing_behind(home: Path) -> None:
     assert list(folder.iterdir()) == []
     assert threading.active_count() == threads
     assert open_files() == descriptors
+
+
+def test_links_follow_an_unplugged_and_replugged_port() -> None:
+    def wait_until(condition: Callable[[], bool]) -> None:
+        for _ in range(500):
+            if condition():
+                return
+            threading.Event().wait(0.01)
+        raise AssertionError("it did not happen within 5 s")
+
+    with Simulation("cable") as sim:
+        link = sim.serve() / "leader"
+        sim.bus("leader").unplug()
+        wait_until(lambda: not link.is_symlink())
+        port = sim.bus("leader").replug()
+        wait_until(lambda: link.is_symlink() and str(link.readlink()) == port)
 
 
 def test_another_mapping_shows_the_same_picture() -> None:

@@ -182,11 +182,13 @@ class SimFeetechBus:
             if terminal is None:
                 return
             # Bytes written to the client's end come out in order, so a mark behind them says that they have arrived.
-            self._marker = b"\x00ulna-mark-%d\x00" % next(_serial_numbers)
-            terminal.mark(self._marker)
+            mark = b"\x00ulna-mark-%d\x00" % next(_serial_numbers)
             deadline = time.perf_counter() + _SETTLE_TIMEOUT_S
             poll = select.poll()
             poll.register(terminal.master, select.POLLIN)
+            while not terminal.mark(mark):  # the line is full: act upon what is in it
+                self._receive(terminal)
+            self._marker = mark
             while self._waiting_for_mark and self._terminal is terminal:
                 if time.perf_counter() > deadline:
                     self._marker = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -137,21 +138,28 @@ class _Picture:
         self._frame = frame
 
     def scene(self, arm: Skeleton, state: SceneState) -> None:
+        shadow, rims, bars, glints, parts = self._outlines(arm, state.joints["gripper"] / 100.0)
         self._target(state.target)
-        self._shadow(arm)
-        self._arm(arm, state.joints["gripper"] / 100.0)
+        self._shadow(shadow)
+        for rim, bar, glint, (printed, wide) in zip(rims, bars, glints, parts, strict=True):
+            main, light, dark = _PRINTED if printed else _SERVO
+            cv2.fillConvexPoly(self._frame, rim, dark, cv2.LINE_AA, _SHIFT)
+            cv2.fillConvexPoly(self._frame, bar, main, cv2.LINE_AA, _SHIFT)
+            if wide > _SMALLEST_GLINT:
+                cv2.fillConvexPoly(self._frame, glint, light, cv2.LINE_AA, _SHIFT)
 
-    def polygons(self, corners: Any, colours: Sequence[Colour]) -> None:
+    def polygons(self, corners: NDArray[np.float64], colours: Sequence[Colour]) -> None:
         """Fill polygons, (K, N, 3) metres, each in its colour; what lies behind the camera is cut off."""
-        corners = np.asarray(corners, dtype=np.float64)
-        visible = self._camera.in_front(corners.reshape(-1, 3)).reshape(corners.shape[:2])
-        flat = _fixed(self._camera.project(corners.reshape(-1, 3))[0]).reshape(*corners.shape[:2], 2)
+        count = len(corners)
+        pixels, _, visible = self._camera.look(corners.reshape(-1, 3))
+        flat, visible = _fixed(pixels).reshape(count, -1, 2), visible.reshape(count, -1)
+        low, high = flat.min(axis=1), flat.max(axis=1)
+        height, width = self._frame.shape[:2]
         whole: NDArray[np.bool_] = np.all(visible, axis=1)
-        some: NDArray[np.bool_] = np.any(visible, axis=1)
-        size = np.array(self._frame.shape[1::-1]) * _ONE
-        inside = (flat.min(axis=1) < size).all(axis=1) & (flat.max(axis=1) > -_ONE).all(axis=1)
-        for k in np.flatnonzero(some & (inside | ~whole)).tolist():
-            outline = flat[k] if whole[k] else _fixed(self._camera.project(self._camera.clip(corners[k]))[0])
+        inside = (low[:, 0] < width * _ONE) & (low[:, 1] < height * _ONE) & (high.min(axis=1) > -_ONE)
+        shown = np.where(whole, inside, np.any(visible, axis=1))
+        for k in np.flatnonzero(shown).tolist():
+            outline = flat[k] if whole[k] else _fixed(self._camera.look(self._camera.clip(corners[k]))[0])
             cv2.fillConvexPoly(self._frame, outline, colours[k], cv2.LINE_AA, _SHIFT)
 
     def _target(self, centre: tuple[float, float]) -> None:
@@ -159,46 +167,39 @@ class _Picture:
         discs[:, :, :2] = _CIRCLE * (_RINGS * TARGET_RADIUS_M)[:, None, None] + centre
         self.polygons(discs, _RING_COLOURS)
 
-    def _shadow(self, arm: Skeleton) -> None:
-        joints = np.array([arm.base, arm.shoulder, arm.elbow, arm.wrist, arm.tip])
-        ground = joints - joints[:, 2:] * _LIGHT
-        pixels, depth = self._camera.project(ground)
-        radii = _SHADOW_RADII * self._camera.focal / depth
-        bars = _capsules(pixels[:-1], pixels[1:], radii[:-1], radii[1:])
+    def _shadow(self, bars: NDArray[np.int32]) -> None:
         height, width = self._frame.shape[:2]
-        x, y = np.clip(bars.min(axis=(0, 1)) // _ONE - 1, 0, (width, height))
-        right, bottom = np.clip(bars.max(axis=(0, 1)) // _ONE + 2, 0, (width, height))
-        if right <= x or bottom <= y:
+        left, top = (bars.min(axis=(0, 1)) // _ONE - 1).tolist()
+        right, bottom = (bars.max(axis=(0, 1)) // _ONE + 2).tolist()
+        left, top, right, bottom = max(left, 0), max(top, 0), min(right, width), min(bottom, height)
+        if right <= left or bottom <= top:
             return
-        mask = np.zeros((bottom - y, right - x), dtype=np.uint8)
-        bars -= np.array([x, y], dtype=np.int32) * _ONE
-        for bar in bars:
+        mask = np.zeros((bottom - top, right - left), dtype=np.uint8)
+        for bar in bars - np.array([left, top], dtype=np.int32) * _ONE:
             cv2.fillConvexPoly(mask, bar, 255, cv2.LINE_AA, _SHIFT)
-        part = self._frame[y:bottom, x:right]
+        part = self._frame[top:bottom, left:right]
         cv2.copyTo(cv2.convertScaleAbs(part, alpha=_SHADE), mask, part)
 
-    def _arm(self, arm: Skeleton, opening: float) -> None:
-        pixels, depth = self._camera.project(_arm_points(arm, opening))
+    def _outlines(self, arm: Skeleton, opening: float) -> tuple[Any, Any, Any, Any, list[tuple[bool, float]]]:
+        """Return outlines: the shadow's, and each part's rim, body and highlight, with what it is, far to near."""
+        joints = np.array([arm.base, arm.shoulder, arm.elbow, arm.wrist, arm.tip])
+        points = np.concatenate([_arm_points(arm, opening), joints - joints[:, 2:] * _LIGHT])
+        pixels, depth, _ = self._camera.look(points)
         scale = self._camera.focal / depth
         order = np.argsort(-(depth[_FROM] + depth[_TO]), kind="stable")
         start, end = _FROM[order], _TO[order]
         a, b = pixels[start], pixels[end]
         wide, narrow = _WIDE[order] * scale[start], _NARROW[order] * scale[end]
+        shade, shade_radii = pixels[-5:], _SHADOW_RADII * scale[-5:]
         edge = max(0.35, self._frame.shape[0] / 480.0)
-        lift_a, lift_b = _GLINT * wide[:, None], _GLINT * narrow[:, None]
-        bars = _capsules(
-            np.concatenate([a, a, a + lift_a]),
-            np.concatenate([b, b, b + lift_b]),
-            np.concatenate([wide + edge, wide, _GLINT_WIDTH * wide]),
-            np.concatenate([narrow + edge, narrow, _GLINT_WIDTH * narrow]),
+        outlines = _capsules(
+            np.concatenate([a, a, a + _GLINT * wide[:, None], shade[:-1]]),
+            np.concatenate([b, b, b + _GLINT * narrow[:, None], shade[1:]]),
+            np.concatenate([wide + edge, wide, _GLINT_WIDTH * wide, shade_radii[:-1]]),
+            np.concatenate([narrow + edge, narrow, _GLINT_WIDTH * narrow, shade_radii[1:]]),
         )
-        rims, bars, glints = bars[: len(order)], bars[len(order) : -len(order)], bars[-len(order) :]
-        for k, part in enumerate(order):
-            main, light, dark = _PRINTED if part in _PRINTED_PARTS else _SERVO
-            cv2.fillConvexPoly(self._frame, rims[k], dark, cv2.LINE_AA, _SHIFT)
-            cv2.fillConvexPoly(self._frame, bars[k], main, cv2.LINE_AA, _SHIFT)
-            if wide[k] > _SMALLEST_GLINT:
-                cv2.fillConvexPoly(self._frame, glints[k], light, cv2.LINE_AA, _SHIFT)
+        rims, bars, glints = outlines[:-4].reshape(3, len(_PARTS), -1, 2)
+        return outlines[-4:], rims, bars, glints, list(zip(_IS_PRINTED[order].tolist(), wide.tolist(), strict=True))
 
 
 def _arm_points(arm: Skeleton, opening: float) -> NDArray[np.float64]:
@@ -229,7 +230,7 @@ _FROM: Final = np.array([part[0] for part in _PARTS])
 _TO: Final = np.array([part[1] for part in _PARTS])
 _WIDE: Final = np.array([part[2] for part in _PARTS])
 _NARROW: Final = np.array([part[3] for part in _PARTS])
-_PRINTED_PARTS: Final = frozenset(k for k, part in enumerate(_PARTS) if part[4])
+_IS_PRINTED: Final = np.array([part[4] for part in _PARTS])
 
 
 def _capsules(a: Any, b: Any, wide: Any, narrow: Any) -> NDArray[np.int32]:
@@ -249,10 +250,15 @@ def _fixed(pixels: Any) -> NDArray[np.int32]:
     return fixed
 
 
-def _background(camera: Camera, width: int, height: int) -> Frame:
+@lru_cache(maxsize=8)
+def _wall(width: int, height: int) -> Frame:
     ramp = np.linspace(0.0, 1.0, height)[:, None, None]
     wall = (_WALL_TOP * (1.0 - ramp) + _WALL_BOTTOM * ramp).astype(np.uint8)
-    frame = np.ascontiguousarray(np.broadcast_to(wall, (height, width, 3)))
+    return np.ascontiguousarray(np.broadcast_to(wall, (height, width, 3)))
+
+
+def _background(camera: Camera, width: int, height: int) -> Frame:
+    frame = _wall(width, height).copy()
     _Picture(camera, frame).polygons(_FURNITURE, _FURNITURE_COLOURS)
     return frame
 

@@ -96,7 +96,7 @@ class Simulation:
         self._stop = threading.Event()
         self._housekeeper: threading.Thread | None = None
         self._writer: WorldWriter | None = None
-        self._links: list[Path] = []
+        self._links: dict[Path, str | None] = {}
         self._leave_clock: Callable[[], None] | None = None
         self._pose(REST_POSE)
 
@@ -350,11 +350,8 @@ class Simulation:
             raise DeviceAlreadyConnectedError(f"The world {self.name!r} is being served already.", device=self.name)
         place = world_folder(self.name) if folder is None else Path(folder)
         self._writer = WorldWriter(place)
-        for name, port in ports.items():
-            link = place / name
-            link.unlink(missing_ok=True)
-            link.symlink_to(port)
-            self._links.append(link)
+        self._links = {place / name: None for name in ports}
+        self._relink()
         with self._lock:
             self._publish()
         self._housekeeper = threading.Thread(target=self._keep_house, name=f"ulna-sim-{self.name}", daemon=True)
@@ -416,12 +413,21 @@ class Simulation:
             self._advance(self.clock.now())
             request = writer.requested_reset()
             if request is not None:
-                number, seed = request
-                self.reset(seed)
-                self._relink()
-                writer.reset_done(number)
+                self.reset(request[1])
+            self._relink()
+            if request is not None:
+                writer.reset_done(request[0])
 
     def _relink(self) -> None:
-        for link in self._links:
-            link.unlink(missing_ok=True)
-            link.symlink_to(self.bus(link.name).port)
+        """Let the links follow the ports: a port that is unplugged has none."""
+        for link, shown in self._links.items():
+            port: str | None
+            try:
+                port = self.bus(link.name).port
+            except DeviceNotConnectedError:
+                port = None
+            if port != shown:
+                link.unlink(missing_ok=True)
+                if port is not None:
+                    link.symlink_to(port)
+                self._links[link] = port

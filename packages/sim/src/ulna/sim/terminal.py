@@ -40,6 +40,7 @@ class PseudoTerminal:
         settings[4] = settings[5] = speed
         termios.tcsetattr(self.slave, termios.TCSANOW, settings)
         os.set_blocking(self.master, False)
+        os.set_blocking(self.slave, False)
 
     def baud(self) -> int:
         """Return the speed that the client's end is set to, in baud; odd speeds (128000) are seen on Linux only."""
@@ -72,13 +73,19 @@ class PseudoTerminal:
                 return
             data = data[sent:]
 
-    def mark(self, data: bytes) -> None:
+    def mark(self, data: bytes) -> bool:
         """Write from the client's end, behind whatever clients have written so far.
 
         Args:
-            data: The bytes.
+            data: A few bytes.
+
+        Returns:
+            Whether there was room; if not, nothing was written.
         """
-        os.write(self.slave, data)
+        try:
+            return os.write(self.slave, data) == len(data)
+        except BlockingIOError:
+            return False
 
     def close(self) -> None:
         """Close both ends: clients see the device vanish."""

@@ -48,30 +48,18 @@ class Camera:
         self.focal = 0.5 * min(width, height) / math.tan(math.radians(field_deg) / 2)
         self._middle = np.array([width / 2 - 0.5, height / 2 - 0.5])
 
-    def project(self, points: Any) -> tuple[Array, Array]:
-        """Return pixel coordinates and depths of points; those behind the camera are moved just in front of it.
+    def look(self, points: Any) -> tuple[Array, Array, NDArray[np.bool_]]:
+        """Return where points appear; those behind the camera are moved just in front of it.
 
         Args:
             points: (N, 3) metres.
 
         Returns:
-            (N, 2) pixels and (N,) metres.
+            (N, 2) pixels, (N,) depths in metres, and (N,) whether each is in front of the camera.
         """
-        local = (np.asarray(points, dtype=np.float64) - self.eye) @ self._rotation.T  # (N, 3)
+        local = (points - self.eye) @ self._rotation.T  # (N, 3)
         depth = np.maximum(local[:, 2], _NEAR_M)
-        return local[:, :2] * (self.focal / depth)[:, None] + self._middle, depth
-
-    def in_front(self, points: Array) -> NDArray[np.bool_]:
-        """Return which points lie in front of the camera.
-
-        Args:
-            points: (N, 3) metres.
-
-        Returns:
-            (N,) booleans.
-        """
-        visible: NDArray[np.bool_] = (points - self.eye) @ self._rotation[2] >= _NEAR_M
-        return visible
+        return local[:, :2] * (self.focal / depth)[:, None] + self._middle, depth, local[:, 2] >= _NEAR_M
 
     def clip(self, polygon: Any) -> Array:
         """Return the part of a polygon that lies in front of the camera.
@@ -105,7 +93,7 @@ def _wrist(arm: Skeleton, width: int, height: int) -> Camera:
 
 _FIXED: Final[Mapping[str, tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], float]]] = {
     "front": ((0.53, 0.17, 0.46), (0.125, 0.0, 0.072), (0.0, 0.0, 1.0), 43.0),
-    "top": ((0.13, 0.0, 0.80), (0.13, 0.0, 0.0), (1.0, 0.0, 0.0), 42.0),
+    "top": ((0.12, 0.0, 0.68), (0.12, 0.0, 0.0), (1.0, 0.0, 0.0), 42.0),
     "side": ((0.14, -0.72, 0.26), (0.12, 0.0, 0.09), (0.0, 0.0, 1.0), 36.0),
 }
 
