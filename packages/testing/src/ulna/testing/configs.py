@@ -10,7 +10,7 @@ from ulna.core.config import PluginConfig
 from ulna.testing.checks import NotExercised, expect
 from ulna.testing.isolation import HEAVY_MODULES, importing
 
-__all__ = ["implementation_fits", "module_is_lean", "runs_without", "survives_json"]
+__all__ = ["as_read_again", "implementation_fits", "module_is_lean", "runs_without", "survives_json"]
 
 
 def survives_json(config: PluginConfig) -> None:
@@ -28,6 +28,16 @@ def survives_json(config: PluginConfig) -> None:
     ]
     expect(not lost, f"{type(config).__name__} came back from JSON changed: {'; '.join(lost)}")
     expect(again.to_dict() == config.to_dict(), f"{type(config).__name__} writes other JSON after one round trip")
+
+
+def as_read_again(config: PluginConfig) -> dict[str, Any]:
+    """Return settings as they are after JSON, so that a fault of the settings is not blamed on what saves them.
+
+    Args:
+        config: Settings of a concrete plugin.
+    """
+    known = {k: v for k, v in json.loads(json.dumps(config.to_dict())).items() if k in type(config).model_fields}
+    return type(config).build(known).to_dict()
 
 
 def _module_of(cls: type, watched: tuple[str, ...], blocked: tuple[str, ...] = ()) -> tuple[str, ...]:

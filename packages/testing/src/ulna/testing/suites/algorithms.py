@@ -244,7 +244,7 @@ class AlgorithmSuite(Suite):
         again = type(made).from_pretrained(tmp_path, policy=made.policy)
         differ = batches.differences(dict(made.state_dict()), dict(again.state_dict()), 0.0)
         expect(not differ, f"after loading, the state differs in {', '.join(differ)}")
-        one, other = made.config.to_dict(), again.config.to_dict()
+        one, other = configs.as_read_again(made.config), again.config.to_dict()
         changed = [k for k in one if k != "policy_config" and one[k] != other.get(k)]
         expect(not changed, f"after loading, the settings differ in {', '.join(changed)}")
 

@@ -128,15 +128,15 @@ class PolicySuite(Suite):
 
     def _select(self, policy: PreTrainedPolicy, batch: dict[str, Any], times: int = 1) -> list[Tensor]:
         with seeded(1):
-            return [policy.select_action(batch).detach().clone() for _ in range(times)]
+            return [policy.select_action(batches.copied(batch)).detach().clone() for _ in range(times)]
 
     def _chunk(self, policy: PreTrainedPolicy, batch: dict[str, Any]) -> Tensor:
         with seeded(1):
-            return policy.predict_action_chunk(batch).detach().clone()
+            return policy.predict_action_chunk(batches.copied(batch)).detach().clone()
 
     def _loss(self, policy: PreTrainedPolicy, batch: dict[str, Any], **named: Any) -> tuple[Tensor, Any]:
         with seeded(2):
-            return policy.forward(batch, **named)
+            return policy.forward(batches.copied(batch), **named)
 
     def _same(self, one: Tensor, other: Tensor) -> bool:
         import torch
@@ -238,7 +238,7 @@ class PolicySuite(Suite):
         differ = [k for k in one if k not in other or not torch.equal(one[k].cpu(), other[k].cpu())]
         expect(not differ and set(one) == set(other), f"after loading these tensors differ: {', '.join(differ[:8])}")
         ignored = {"pretrained_path", "device"}
-        saved, loaded = policy.config.to_dict(), again.config.to_dict()
+        saved, loaded = configs.as_read_again(policy.config), again.config.to_dict()
         changed = [k for k in saved if k not in ignored and saved[k] != loaded.get(k)]
         expect(not changed, f"after loading these settings differ: {', '.join(changed)}")
         batch = self.batch(policy_config, 2)
