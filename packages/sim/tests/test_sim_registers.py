@@ -36,9 +36,9 @@ def test_every_model_of_the_facts_is_there() -> None:
 @pytest.mark.parametrize("model", sorted(MODELS))
 def test_every_register_can_be_read_by_name_and_address(model: str) -> None:
     servo = SimFeetechServo(7, model)
-    order = "big" if servo.spec.protocol else "little"
     for name, (address, width) in servo.spec.registers.items():
-        raw = int.from_bytes(servo.read(address, width), order)
+        data = servo.read(address, width)
+        raw = int.from_bytes(data, "big") if servo.spec.protocol else int.from_bytes(data, "little")
         if name not in servo.spec.sign_bits:
             assert servo.get(name) == raw, name
     assert servo.get("ID") == 7

@@ -138,6 +138,7 @@ def test_png_keeps_every_pixel() -> None:
 
     frame = draw(STATE, "front", 64, 48)
     decoded = cv2.imdecode(np.frombuffer(encode_png(frame), np.uint8), cv2.IMREAD_COLOR)
+    assert decoded is not None
     assert np.array_equal(decoded[:, :, ::-1], frame)
 
 

@@ -154,7 +154,8 @@ def test_runs_are_the_same_for_a_seed() -> None:
 
 def test_the_expert_reaches_the_target_from_fifty_seeds_when_followed_exactly() -> None:
     with Simulation("ideal", realtime=False) as sim:
-        expert, lengths = ScriptedExpert(sim), []
+        expert = ScriptedExpert(sim)
+        lengths: list[int] = []
         for seed in range(50):
             sim.reset(seed)
             expert.begin()
