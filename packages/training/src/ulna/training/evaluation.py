@@ -12,7 +12,7 @@ from torch import nn
 from ulna.core.policies import PreTrainedPolicy
 from ulna.training.datasets import TrainingDataset, episode_spans
 from ulna.training.loading import Batch, ordered_batches
-from ulna.training.metrics import RunningMeans
+from ulna.training.metrics import RunningMeans, is_number
 from ulna.training.rng import preserved_rng
 
 __all__ = ["evaluation_mode", "evaluation_positions", "held_out_loss"]
@@ -83,13 +83,7 @@ def held_out_loss(
             with autocast():
                 loss, outputs = policy(prepare(batch))
             figures = RunningMeans()
-            figures.add({"loss": loss, **{k: v for k, v in (outputs or {}).items() if _is_number(v) and k != "loss"}})
+            figures.add({"loss": loss, **{k: v for k, v in (outputs or {}).items() if is_number(v) and k != "loss"}})
             for name, value in figures.means().items():
                 sums[name] = sums.get(name, 0.0) + value * size
     return {f"eval_{name}": total / len(positions) for name, total in sums.items()}
-
-
-def _is_number(value: object) -> bool:
-    if isinstance(value, torch.Tensor):
-        return value.numel() == 1
-    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -69,7 +70,8 @@ def batch_stream(dataset: TrainingDataset, batches: RankBatches, config: TrainPi
         pin_memory=torch.cuda.is_available(),
         **parallel,
     )
-    return iter(loader)
+    with _interrupts_held():
+        return iter(loader)
 
 
 def ordered_batches(dataset: TrainingDataset, positions: Sequence[int], batch_size: int) -> Iterator[Batch]:
@@ -113,3 +115,16 @@ def pictures_as_float(batch: Batch, cameras: Sequence[str], device: str) -> Batc
 def _leave_interrupts_to_the_parent(_: int) -> None:
     """Let a reading process survive Ctrl-C, which reaches the whole process group: the parent ends it in order."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Keep Ctrl-C back for a moment; processes started meanwhile never see one, which also covers their slow start."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

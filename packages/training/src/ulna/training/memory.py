@@ -137,6 +137,7 @@ def keep_in_memory(
         key: frame_offsets(key, seconds, dataset.fps, dataset.tolerance_s)
         for key, seconds in (delta_timestamps or {}).items()
     }
+    _log.info("Decoding %d frames into memory (about %.0f MB)", total, needed / 1e6)
     began = time.perf_counter()
     columns = _read(dataset, progress)
     index = dataset.reader.index

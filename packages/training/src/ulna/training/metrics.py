@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a training: running means between two logged steps, and the file `metrics.jsonl`."""
+"""Figures of a training: means between two logged steps, what they say about speed, and the file `metrics.jsonl`."""
 
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -14,9 +15,28 @@ from torch import Tensor
 
 from ulna.core.files import write_text
 
-__all__ = ["METRICS_FILE", "MetricsFile", "RunningMeans", "read_metrics"]
+__all__ = ["METRICS_FILE", "MetricsFile", "RunningMeans", "StepFigures", "is_number", "read_metrics"]
+
+_log = logging.getLogger(__name__)
 
 METRICS_FILE = "metrics.jsonl"
+
+TIMES = ("data_s", "preprocessing_s", "update_s")
+"""Where the time of a step goes: waiting for data, preparing it, and the update."""
+
+_DATA_BOUND_SHARE, _DATA_BOUND_S, _DATA_BOUND_STEPS = 0.3, 0.005, 10
+"""Share of a step and seconds spent waiting, over this many steps, from which a run is called data-bound."""
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value that a policy tells can be averaged.
+
+    Args:
+        value: A number, a tensor, or anything else.
+    """
+    if isinstance(value, Tensor):
+        return value.numel() == 1
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 class RunningMeans:
@@ -45,6 +65,62 @@ class RunningMeans:
         """Begin again."""
         self._sums.clear()
         self._counts.clear()
+
+
+class StepFigures:
+    """Collects the figures of steps, and makes one line of them when it is time to log.
+
+    Args:
+        batch_size: Samples of one step.
+        advice: What to try when the run waits for data.
+    """
+
+    def __init__(self, batch_size: int, advice: str) -> None:
+        self._means = RunningMeans()
+        self._batch_size, self._advice = batch_size, advice
+        self._steps = 0
+        self._told = False
+
+    def add(self, values: Mapping[str, float | Tensor]) -> None:
+        """Add the figures of one step.
+
+        Args:
+            values: Name to number; the times in `TIMES` are among them.
+        """
+        self._means.add(values)
+        self._steps += 1
+
+    @property
+    def loss(self) -> float:
+        """Mean loss since the last line; 0 when there was no step."""
+        return self._means.means().get("loss", 0.0)
+
+    def line(self, *, lr: float, epoch: float) -> dict[str, float]:
+        """Return the means since the last line, and begin again.
+
+        Args:
+            lr: Learning rate.
+            epoch: Passes over the data.
+
+        Returns:
+            Name to number, times and samples a second last.
+        """
+        means, steps = self._means.means(), self._steps
+        self._means.reset()
+        self._steps = 0
+        times = {name: means.pop(name) for name in TIMES}
+        step_s = sum(times.values())
+        self._watch(times["data_s"], step_s, steps)
+        speed = {"step_s": step_s, "samples_per_s": self._batch_size / step_s}
+        return {**means, "lr": lr, "epoch": epoch, **times, **speed}
+
+    def _watch(self, data_s: float, step_s: float, steps: int) -> None:
+        slow = data_s > max(_DATA_BOUND_S, _DATA_BOUND_SHARE * step_s)
+        if slow and steps >= _DATA_BOUND_STEPS and not self._told:
+            self._told = True
+            _log.warning(
+                "Data-bound: %.0f %% of the time goes into waiting for data. %s", 100 * data_s / step_s, self._advice
+            )
 
 
 class MetricsFile:

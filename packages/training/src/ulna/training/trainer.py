@@ -22,7 +22,7 @@ from ulna.core.pipeline import DataProcessorPipeline
 from ulna.core.plugins import call_hook
 from ulna.core.policies import PreTrainedPolicy
 from ulna.training.assembling import Parts, build_parts, check_features
-from ulna.training.checkpoints import TRAINING_STEP, Checkpoint, checkpoint_folder, find_checkpoint, new_checkpoint
+from ulna.training.checkpoints import TRAINING_STEP, Checkpoint, checkpoint_folder, new_checkpoint
 from ulna.training.config import TrainPipelineConfig
 from ulna.training.config_files import OWN_KEY, save_train_config
 from ulna.training.datasets import (
@@ -37,18 +37,16 @@ from ulna.training.errors import TrainingDivergedError
 from ulna.training.evaluation import evaluation_positions, held_out_loss
 from ulna.training.interrupts import InterruptRequest
 from ulna.training.loading import Batch, batch_stream, pictures_as_float
-from ulna.training.metrics import METRICS_FILE, MetricsFile, RunningMeans
+from ulna.training.metrics import METRICS_FILE, MetricsFile, StepFigures, is_number
 from ulna.training.observers import TrainingObserver, TrainingPlan
 from ulna.training.rng import load_rng, save_rng, seed_everything
-from ulna.training.sampling import EpisodeAwareSampler, RankBatches, SamplerState, compute_sampler_state
+from ulna.training.sampling import SamplerState
+from ulna.training.starting import refuse_taken, resumed_checkpoint, set_cuda_flags, starting_point
 from ulna.training.state_files import save_optimizer, save_scheduler
 
 __all__ = ["TrainResult", "Trainer", "train"]
 
 _log = logging.getLogger(__name__)
-
-_DATA_BOUND = 0.3
-"""Share of the time spent waiting for data from which a run is called data-bound."""
 
 
 @dataclass
@@ -128,7 +126,7 @@ class Trainer:
                 "dataset.eval_split", config.dataset.eval_split, "must be 0 when a dataset is given"
             )
             raise ConfigError([problem], title="training settings")
-        self.resumed = _resumed(config)
+        self.resumed = resumed_checkpoint(config)
         self.config = config.resolved()
         if self.resumed is not None and self.resumed.run_dir is not None:
             self.config.output_dir = self.resumed.run_dir
@@ -137,9 +135,8 @@ class Trainer:
         self.step = 0
         self.metrics: dict[str, float] = {}
         self.checkpoint: Path | None = None
-        self._means = RunningMeans()
-        self._window_began = 0.0
-        self._told_data_bound = False
+        self._saved_step = -1
+        self._figures = StepFigures(config.batch_size, _advice(config))
 
     @property
     def output_dir(self) -> Path:
@@ -181,7 +178,7 @@ class Trainer:
         config = self.config
         assert config.policy is not None
         if self.resumed is None:
-            _refuse_taken(self.output_dir)
+            refuse_taken(self.output_dir)
         if config.seed is not None:
             seed_everything(config.seed)
         self.data = TrainingData(self._given) if self._given is not None else open_training_data(config)
@@ -192,34 +189,14 @@ class Trainer:
         self.cameras = list(meta.camera_keys)
         self.parts: Parts = build_parts(config, meta, stats, self.resumed)
         self.device = str(config.policy.device)
-        _set_cuda_flags(self.device, deterministic=config.cudnn_deterministic)
+        set_cuda_flags(self.device, deterministic=config.cudnn_deterministic)
         self._parameters = [p for p in self.parts.policy.parameters() if p.requires_grad]
-        self._batches = self._make_batches()
+        self._start = starting_point(config, self.data.train, self.resumed)
         if self.resumed is not None:
+            self.step = self._saved_step = self._start.step
+            self.checkpoint = self.resumed.path
             load_rng(self.resumed.state / "rng_state.safetensors")
         self._file = MetricsFile(self.output_dir / METRICS_FILE, from_step=self.step)
-
-    def _make_batches(self) -> RankBatches:
-        config = self.config
-        starts, stops = zip(*episode_spans(self.data.train), strict=True)
-        seed = config.seed if config.seed is not None else int(torch.seed() % 2**32)
-        state = SamplerState()
-        saved = {} if self.resumed is None else self.resumed.training_step()
-        own = saved.get(OWN_KEY, {})
-        drop = getattr(config.policy, "drop_n_last_frames", 0) or 0
-        seed = own.get("sampler_seed", seed)
-        sampler = EpisodeAwareSampler(starts, stops, drop_n_last_frames=drop, shuffle=True, seed=seed)
-        if saved:
-            assert self.resumed is not None
-            self.step, self.checkpoint = saved["step"], self.resumed.path
-            processes = saved.get("num_processes", saved.get("dp_world_size", 1))
-            state = compute_sampler_state(
-                self.step, len(sampler), saved.get("batch_size", config.batch_size), processes
-            )
-            if "epoch" in own:
-                state = SamplerState(own["epoch"], own["start_index"])
-        self._first_step = self.step
-        return RankBatches(sampler, config.batch_size, state)
 
     def _plan(self) -> TrainingPlan:
         return TrainingPlan(
@@ -228,7 +205,7 @@ class Trainer:
             self.config.steps,
             self.device,
             sum(p.numel() for p in self._parameters),
-            len(self._batches.sampler),
+            len(self._start.batches.sampler),
             len(episode_spans(self.data.train)),
             self.config.batch_size,
         )
@@ -237,28 +214,20 @@ class Trainer:
         if self.step >= self.config.steps:
             _log.warning("Step %d of %d is reached already; raise steps to go on.", self.step, self.config.steps)
             return
-        stream = batch_stream(self.data.train, self._batches, self.config)
-        self._window_began = time.perf_counter()
+        stream = batch_stream(self.data.train, self._start.batches, self.config)
         while self.step < self.config.steps and not stop():
-            self._means.add(self.take_step(stream))
+            self._figures.add(self.take_step(stream))
             self.step += 1
             self._tell("step_taken", self.step)
             ends = self.step == self.config.steps or stop()
             if _due(self.step, self.config.log_freq) or (ends and self.config.log_freq):
-                self._log_means()
+                self._log_figures()
             if _due(self.step, self.config.eval_steps):
                 self._evaluate()
             if self.config.save_checkpoint and (ends or _due(self.step, self.config.save_freq)):
                 self.save()
-        if self.config.save_checkpoint and self.checkpoint_step != self.step:
+        if self.config.save_checkpoint and self._saved_step != self.step:
             self.save()
-
-    @property
-    def checkpoint_step(self) -> int | None:
-        """Step of the last checkpoint."""
-        return (
-            None if self.checkpoint is None else int(self.checkpoint.name) if self.checkpoint.name.isdigit() else None
-        )
 
     def take_step(self, stream: Iterator[Batch]) -> dict[str, float | Tensor]:
         """Take one optimizer step.
@@ -286,7 +255,7 @@ class Trainer:
         self.parts.policy.update()
         done = time.perf_counter()
         times = {"data_s": read - began, "preprocessing_s": prepared - read, "update_s": done - prepared}
-        own = {k: v for k, v in (outputs or {}).items() if isinstance(v, int | float) or _is_scalar(v)}
+        own = {k: v for k, v in (outputs or {}).items() if is_number(v)}
         return {**own, "loss": loss, "grad_norm": norm, **times}
 
     def prepare(self, batch: Batch) -> Batch:
@@ -316,45 +285,22 @@ class Trainer:
         limit = self.config.optimizer.grad_clip_norm or math.inf
         return torch.nn.utils.clip_grad_norm_(self._parameters, limit)
 
-    def _log_means(self) -> None:
-        now, means = time.perf_counter(), self._means.means()
-        self._means.reset()
-        if not math.isfinite(means["loss"]):
-            raise TrainingDivergedError(self.step, means["loss"], self.checkpoint)
-        times = {name: means.pop(name) for name in ("data_s", "preprocessing_s", "update_s")}
-        step_s = sum(times.values())
-        self.metrics.update(
-            means,
-            lr=float(self._optimizers()[0].param_groups[0]["lr"]),
-            epoch=self._seen() / len(self._batches.sampler),
-            **times,
-            step_s=step_s,
-            samples_per_s=self.config.batch_size / step_s,
-        )
-        logged = {k: v for k, v in self.metrics.items() if not k.startswith("eval_")}
-        self._watch_data(times["data_s"] / step_s)
-        self._window_began = now
-        self._file.append(self.step, logged)
-        self._tell("training_step", self.step, logged)
-        call_hook("training_step", step=self.step, metrics=logged)
+    def _log_figures(self) -> None:
+        self._refuse_nonsense()
+        place = self._place()
+        epoch = place.epoch + place.start_index / len(self._start.batches.sampler)
+        line = self._figures.line(lr=float(self._optimizers()[0].param_groups[0]["lr"]), epoch=epoch)
+        self.metrics.update(line)
+        self._file.append(self.step, line)
+        self._tell("training_step", self.step, line)
+        call_hook("training_step", step=self.step, metrics=line)
 
-    def _seen(self) -> int:
-        state = self._sampler_state()
-        return state.epoch * len(self._batches.sampler) + state.start_index
+    def _refuse_nonsense(self) -> None:
+        if not math.isfinite(loss := self._figures.loss):
+            raise TrainingDivergedError(self.step, loss, self.checkpoint)
 
-    def _sampler_state(self) -> SamplerState:
-        return self._batches.state_after(self.step - self._first_step)
-
-    def _watch_data(self, share: float) -> None:
-        if share < _DATA_BOUND or self._told_data_bound:
-            return
-        self._told_data_bound = True
-        _log.warning(
-            "Data-bound: %.0f %% of the time goes into waiting for data. "
-            "Try --dataset.cache=ram, or more num_workers (now %d).",
-            100 * share,
-            self.config.num_workers,
-        )
+    def _place(self) -> SamplerState:
+        return self._start.batches.state_after(self.step - self._start.step)
 
     def _evaluate(self) -> None:
         dataset = self.data.held_out
@@ -376,13 +322,11 @@ class Trainer:
         Raises:
             TrainingDivergedError: The loss since the last logged step is not a number.
         """
-        loss = self._means.means().get("loss", 0.0)
-        if not math.isfinite(loss):
-            raise TrainingDivergedError(self.step, loss, self.checkpoint)
+        self._refuse_nonsense()
         folder = checkpoint_folder(self.output_dir, self.step, self.config.steps)
         with new_checkpoint(folder, keep_last=self.config.keep_last) as unfinished:
             self._write(unfinished)
-        self.checkpoint = folder
+        self.checkpoint, self._saved_step = folder, self.step
         self._tell("checkpoint_written", folder, self.step)
         call_hook("checkpoint_written", path=folder, step=self.step)
         return folder
@@ -397,8 +341,8 @@ class Trainer:
         if parts.scheduler is not None:
             save_scheduler(parts.scheduler, checkpoint.state)
         save_rng(checkpoint.state / "rng_state.safetensors")
-        where = self._sampler_state()
-        own = {"epoch": where.epoch, "start_index": where.start_index, "sampler_seed": self._batches.sampler.seed}
+        where = self._place()
+        own = {"epoch": where.epoch, "start_index": where.start_index, "sampler_seed": self._start.batches.sampler.seed}
         step = {"step": self.step, "num_processes": 1, "batch_size": self.config.batch_size}
         write_json(checkpoint.state / TRAINING_STEP, {**step, OWN_KEY: {**own, "settings": own_settings}})
 
@@ -411,30 +355,6 @@ def _due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _is_scalar(value: object) -> bool:
-    return isinstance(value, Tensor) and value.numel() == 1
-
-
-def _resumed(config: TrainPipelineConfig) -> Checkpoint | None:
-    """Return the checkpoint that a training continues from."""
-    if not config.resume:
-        return None
-    source = config.checkpoint_path or config.output_dir
-    if source is None:
-        expected = "needs to know what to resume: --config=RUN_FOLDER, or output_dir"
-        raise ConfigError([ConfigProblem("resume", True, expected)], title="training settings")
-    return find_checkpoint(source)
-
-
-def _refuse_taken(folder: Path) -> None:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        expected = "exists already; choose another folder, or continue that run with --resume"
-        problem = ConfigProblem("output_dir", str(folder), expected)
-        raise ConfigError([problem], title="training settings", hint=f"ulna train --resume --config={folder}")
-
-
-def _set_cuda_flags(device: str, *, deterministic: bool) -> None:
-    if torch.device(device).type == "cuda":
-        torch.backends.cudnn.deterministic = deterministic
-        torch.backends.cudnn.benchmark = not deterministic
-        torch.backends.cuda.matmul.allow_tf32 = True
+def _advice(config: TrainPipelineConfig) -> str:
+    more = f"more num_workers (now {config.num_workers})"
+    return f"Try {more}." if config.dataset.cache == "ram" else f"Try --dataset.cache=ram, or {more}."

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a training begins: the checkpoint it resumes, its place in the data, a run folder of its own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ulna.core.errors import ConfigError, ConfigProblem
+from ulna.training.checkpoints import Checkpoint, find_checkpoint
+from ulna.training.config import TrainPipelineConfig
+from ulna.training.config_files import OWN_KEY
+from ulna.training.datasets import TrainingDataset, episode_spans
+from ulna.training.sampling import EpisodeAwareSampler, RankBatches, SamplerState, compute_sampler_state
+
+__all__ = ["Start", "refuse_taken", "resumed_checkpoint", "set_cuda_flags", "starting_point"]
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the loop begins.
+
+    Attributes:
+        step: Steps taken already.
+        batches: Positions of all batches from there on.
+    """
+
+    step: int
+    batches: RankBatches
+
+
+def resumed_checkpoint(config: TrainPipelineConfig) -> Checkpoint | None:
+    """Return the checkpoint that a training continues from, if it does.
+
+    Args:
+        config: Its settings.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        ConfigError: It is not said what to resume.
+        CheckpointError: There is no checkpoint there.
+    """
+    if not config.resume:
+        return None
+    source = config.checkpoint_path or config.output_dir
+    if source is None:
+        expected = "needs to know what to resume: --config=RUN_FOLDER, or output_dir"
+        raise ConfigError([ConfigProblem("resume", True, expected)], title="training settings")
+    return find_checkpoint(source)
+
+
+def refuse_taken(folder: Path) -> None:
+    """Refuse to begin a run in a folder that holds something.
+
+    Args:
+        folder: The run folder.
+
+    Raises:
+        ConfigError: It is not empty.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        expected = "exists already; choose another folder, or continue that run with --resume"
+        problem = ConfigProblem("output_dir", str(folder), expected)
+        raise ConfigError([problem], title="training settings", hint=f"ulna train --resume --config={folder}")
+
+
+def starting_point(config: TrainPipelineConfig, dataset: TrainingDataset, checkpoint: Checkpoint | None) -> Start:
+    """Return where the loop begins: at the first sample, or exactly where a checkpoint was.
+
+    Checkpoints of ours say their place in samples; for LeRobot's it follows from steps, batch size and processes.
+
+    Args:
+        config: Settings; `policy` is set.
+        dataset: Samples.
+        checkpoint: What is resumed.
+
+    Returns:
+        The step, and the batches from there on.
+
+    Raises:
+        DatasetError: No sample is left after leaving out frames at the ends of episodes.
+        CheckpointError: The checkpoint does not say its step.
+    """
+    starts, stops = zip(*episode_spans(dataset), strict=True)
+    saved = {} if checkpoint is None else checkpoint.training_step()
+    own = saved.get(OWN_KEY, {})
+    seed = own.get("sampler_seed", config.seed)
+    sampler = EpisodeAwareSampler(
+        starts,
+        stops,
+        drop_n_last_frames=getattr(config.policy, "drop_n_last_frames", 0) or 0,
+        shuffle=True,
+        seed=torch.seed() % 2**32 if seed is None else seed,
+    )
+    step = int(saved.get("step", 0))
+    if "epoch" in own:
+        state = SamplerState(own["epoch"], own["start_index"])
+    else:
+        processes = saved.get("num_processes", saved.get("dp_world_size", 1))
+        state = compute_sampler_state(step, len(sampler), saved.get("batch_size", config.batch_size), processes)
+    return Start(step, RankBatches(sampler, config.batch_size, state))
+
+
+def set_cuda_flags(device: str, *, deterministic: bool) -> None:
+    """Choose between speed and repeatability on CUDA; elsewhere nothing is changed.
+
+    Args:
+        device: Where the policy is.
+        deterministic: Whether convolutions are repeatable.
+    """
+    if torch.device(device).type == "cuda":
+        torch.backends.cudnn.deterministic = deterministic
+        torch.backends.cudnn.benchmark = not deterministic
+        torch.backends.cuda.matmul.allow_tf32 = True
