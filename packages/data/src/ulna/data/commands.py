@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ulna dataset`: commands on datasets that lie on this machine. Results go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ulna.core.errors import DatasetError
+
+if TYPE_CHECKING:
+    from ulna.data.metadata import LeRobotDatasetMetadata
+
+__all__ = ["app"]
+
+app = typer.Typer(name="dataset", help="Look at datasets of robot episodes.", no_args_is_help=True)
+
+
+@app.callback()
+def main() -> None:
+    """Look at datasets of robot episodes."""
+
+
+@app.command()
+def info(
+    dataset: Annotated[str, typer.Argument(help="user/name, or the folder of a dataset.")],
+    root: Annotated[Path | None, typer.Option(help="Folder of the dataset, if it is not found by name.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show what a dataset holds: size, rate, tasks, features, files, and anything that is not as it should be."""
+    from ulna.data.metadata import LeRobotDatasetMetadata
+
+    folder = root if root is not None or not Path(dataset).is_dir() else Path(dataset)
+    try:
+        meta = LeRobotDatasetMetadata(dataset, folder)
+    except DatasetError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+    facts = _facts(meta)
+    typer.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else _text(facts))
+
+
+def _facts(meta: LeRobotDatasetMetadata) -> dict[str, Any]:
+    lengths = meta.episodes.lengths
+    files = [path for path in meta.root.rglob("*") if path.is_file()]
+    return {
+        "repo_id": meta.repo_id,
+        "root": str(meta.root),
+        "robot_type": meta.robot_type,
+        "codebase_version": meta.info.codebase_version,
+        "fps": meta.fps,
+        "episodes": meta.total_episodes,
+        "frames": meta.total_frames,
+        "seconds": round(meta.total_frames / meta.fps, 3),
+        "episode_length": {"shortest": int(lengths.min()), "longest": int(lengths.max())} if len(lengths) else None,
+        "tasks": list(meta.tasks),
+        "features": {
+            name: {"dtype": f.dtype, "shape": list(f.shape), "names": f.names}
+            for name, f in meta.parsed_features.items()
+            if not f.is_default
+        },
+        "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+        "findings": [finding.message for finding in meta.findings] + list(meta.broken.values()),
+    }
+
+
+def _text(facts: dict[str, Any]) -> str:
+    length = facts["episode_length"]
+    span = f" ({length['shortest']} to {length['longest']} frames)" if length else ""
+    rows = [
+        ("folder", facts["root"]),
+        ("robot", facts["robot_type"] or "unknown"),
+        ("format", facts["codebase_version"]),
+        ("episodes", f"{facts['episodes']}{span}"),
+        ("frames", f"{facts['frames']} at {facts['fps']} fps, {facts['seconds']:.1f} s"),
+        ("size", f"{facts['bytes'] / 1e6:.1f} MB in {facts['files']} files"),
+        *_numbered("task", facts["tasks"]),
+        *[(name, _feature(feature)) for name, feature in facts["features"].items()],
+        *_numbered("problem", facts["findings"]),
+    ]
+    width = max(len(name) for name, _ in rows)
+    return "\n".join([facts["repo_id"], *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def _numbered(name: str, values: Sequence[str]) -> list[tuple[str, str]]:
+    return [(f"{name} {number}", value) for number, value in enumerate(values)]
+
+
+def _feature(feature: dict[str, Any]) -> str:
+    shape = "x".join(map(str, feature["shape"])) or "scalar"
+    names = f": {', '.join(map(str, feature['names']))}" if isinstance(feature["names"], list) else ""
+    return f"{feature['dtype']} {shape}{names}"

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LeRobot itself opens what we wrote, also while a recording is open, and reads what we read."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ulna.data import LeRobotDataset, RGBEncoderConfig
+
+PEER = os.environ.get("ULNA_LEROBOT_PYTHON")
+READ, APPEND = Path(__file__).parent / "peer_read.py", Path(__file__).parent / "peer_append.py"
+CAMERA = "observation.images.cam"
+LENGTHS = [1, 6, 1, 9]
+REQUESTS: list[dict[str, Any]] = [
+    {},
+    {"delta_timestamps": {"action": [-1 / 30, 0.0, 2 / 30]}},
+    {"episodes": [3, 1]},
+]
+
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(not PEER, reason="ULNA_LEROBOT_PYTHON does not name an interpreter that has LeRobot"),
+]
+
+
+def run_peer(script: Path, *arguments: str) -> None:
+    done = subprocess.run([str(PEER), str(script), *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def compare(root: Path, target: Path, request: dict[str, Any]) -> None:
+    run_peer(READ, str(root), str(target), json.dumps(request))
+    with np.load(target) as arrays:
+        facts = json.loads(str(arrays["facts"]))
+        ours = LeRobotDataset("a/b", root, request.get("episodes"), delta_timestamps=request.get("delta_timestamps"))
+        assert (facts["length"], facts["episodes"]) == (len(ours), ours.num_episodes)
+        assert facts["tasks"] == list(ours.meta.tasks)
+        for i in range(len(ours)):
+            for key, value in ours.numpy_item(i).items():
+                if isinstance(value, str):
+                    assert facts["texts"][f"{i}/{key}"] == value
+                    continue
+                theirs = arrays[f"{i}|{key}"]
+                assert theirs.dtype == value.dtype, key
+                np.testing.assert_array_equal(theirs, value.reshape(theirs.shape), err_msg=f"{i} {key}")
+        assert ours.meta.stats is not None
+        for feature, values in ours.meta.stats.items():
+            for stat, value in values.items():
+                np.testing.assert_array_equal(np.asarray(facts["stats"][feature][stat]), value)
+
+
+@pytest.mark.parametrize(("camera", "codec"), [(None, "h264"), ("image", "h264"), ("video", "h264"), ("video", "libsvtav1")])
+@pytest.mark.parametrize("finalize", [False, True])
+def test_lerobot_reads_what_we_wrote(scene: Any, tmp_path: Path, camera: str | None, codec: str, finalize: bool) -> None:
+    dataset = scene(camera, codec).record(tmp_path / "set", LENGTHS, finalize=finalize)
+    for request in REQUESTS if finalize else REQUESTS[:1]:
+        compare(tmp_path / "set", tmp_path / "peer.npz", request)
+    dataset.finalize()
+
+
+@pytest.mark.parametrize("camera", [None, "image", "video"])
+def test_both_append_in_turn(scene: Any, tmp_path: Path, camera: str | None) -> None:
+    """We record, LeRobot resumes, we resume: every file stays readable for both."""
+    made, root = scene(camera), tmp_path / "set"
+    made.record(root, [3, 4])
+    run_peer(APPEND, str(root), "2", "5")
+    opened = LeRobotDataset("a/b", root)
+    assert opened.meta.findings == []
+    assert opened.meta.episodes["length"] == [3, 4, 5]
+    with LeRobotDataset.resume("a/b", root, rgb_encoder=RGBEncoderConfig(vcodec="h264")) as again:
+        made.add(again, 3, 6)
+    compare(root, tmp_path / "peer.npz", {})
+    assert LeRobotDataset("a/b", root).meta.episodes["length"] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("case", ["state_only", "images", "videos_h264", "videos_av1", "multi_file", "extra_features", "resumed"])
+def test_we_append_to_what_lerobot_wrote(tmp_path: Path, case: str) -> None:
+    source, root = Path(__file__).parent / "golden" / case / "dataset", tmp_path / "set"
+    shutil.copytree(source, root)
+    original = LeRobotDataset("a/b", source)
+    with LeRobotDataset.resume("a/b", root, rgb_encoder=RGBEncoderConfig(vcodec="h264" if "h264" in case else "av1")) as more:
+        for i in range(4):
+            more.add_frame(original[i])
+        more.save_episode()
+    compare(root, tmp_path / "peer.npz", {})
