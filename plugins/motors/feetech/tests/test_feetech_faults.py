@@ -28,7 +28,8 @@ def test_every_fiftieth_reply_lost(bus: FeetechMotorsBus, wire: SimFeetechBus) -
     wire.faults.drop(every=50)
     for _ in range(60):
         assert bus.sync_read("Present_Position", normalize=False) == RAW
-    assert bus.counters.retries == sum(bus.counters.lost.values()) == wire.counters.dropped > 5
+    assert bus.counters.retries >= wire.counters.dropped > 5
+    assert sum(bus.counters.lost.values()) >= wire.counters.dropped
 
 
 def test_damaged_replies(bus: FeetechMotorsBus, wire: SimFeetechBus) -> None:

@@ -25,7 +25,7 @@ def test_scan_finds_every_speed(make_wire: MakeWire) -> None:
 
 def test_scan_of_protocol_1_asks_every_id(make_wire: MakeWire, monkeypatch: pytest.MonkeyPatch) -> None:
     """SCS servos do not answer a broadcast, so each id is asked; their number is read in their byte order."""
-    monkeypatch.setattr("ulna.motors.feetech.bus._PING_EACH_TIMEOUT_S", 0.002)
+    monkeypatch.setattr("ulna.motors.feetech.bus._PING_EACH_TIMEOUT_S", 0.005)
     wire = make_wire(SimFeetechServo(3, "scs0009"), SimFeetechServo(200, "scs0009"))
     found = FeetechMotorsBus.scan_port(wire.port, baudrates=[1_000_000], protocol_version=1)
     assert found == {1_000_000: {3: 1284, 200: 1284}}

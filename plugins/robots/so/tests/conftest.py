@@ -15,9 +15,10 @@ from ulna.sim.simulation import Simulation
 
 
 @pytest.fixture(autouse=True)
-def short_scans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulated bus answers at once, so that listening for long only costs time."""
-    monkeypatch.setattr(FeetechMotorsBus, "scan_window_s", 0.03)
+def times_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A simulated bus answers a scan at once, but on a busy machine its thread may be late."""
+    monkeypatch.setattr(FeetechMotorsBus, "scan_window_s", 0.05)
+    monkeypatch.setattr(FeetechMotorsBus, "reply_timeout_s", 0.1)
 
 
 @pytest.fixture
