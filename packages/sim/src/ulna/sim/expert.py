@@ -13,12 +13,18 @@ from ulna.sim.simulation import Simulation
 
 __all__ = ["ScriptedExpert"]
 
+_ROLL_SHARE = -0.3
+"""Share of the turn of the arm that the wrist takes back."""
+
+_OPEN_PERCENT = 40.0
+"""Opening of the gripper over the target."""
+
 
 class ScriptedExpert:
     """Demonstrates the reach, one control step at a time. Create one per world; call `begin` after each reset.
 
-    A reach takes about two seconds, follows a minimum-jerk profile with a small sideways bow and ends with a short
-    hold. Its pace, bow and aim vary a little with the scene's seed; the same seed gives the same motion.
+    A reach takes about two seconds, follows a minimum-jerk profile with a small sideways bow, opens the gripper and
+    ends with a short hold. Its pace, bow and aim vary a little with the scene's seed; the same seed gives the same motion.
 
     Args:
         sim: The world; it must have a leader.
@@ -50,7 +56,8 @@ class ScriptedExpert:
         x, y = self._sim.scene.target
         aim = (x + rng.uniform(-0.004, 0.004), y + rng.uniform(-0.004, 0.004), rng.uniform(0.045, 0.055))
         self._start = self._sim.arm("leader").joints
-        self._end = inverse_kinematics(aim, gripper=self._start["gripper"])
+        turn = math.degrees(math.atan2(aim[1], aim[0]))
+        self._end = inverse_kinematics(aim, roll_deg=_ROLL_SHARE * turn, gripper=_OPEN_PERCENT)
         self._reach_s = rng.uniform(1.6, 2.0)
         self._hold_s = rng.uniform(0.5, 0.7)
         self._bow_deg = rng.uniform(-3.0, 3.0)
