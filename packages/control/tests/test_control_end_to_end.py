@@ -290,8 +290,67 @@ def test_command_motors_scan_and_limits(live, run):
     assert all(math.isfinite(v["lowest"]) and v["lowest"] <= v["highest"] for v in limits.values())
 
 
+def test_command_cameras_find_takes_pictures(live, run, tmp_path):
+    """Every view of the simulated world is listed, and a picture of each is saved."""
+    pytest.importorskip("ulna.cameras.sim")
+    code, out, err = run("cameras", "find", "--type=sim", f"--output_dir={tmp_path / 'pictures'}")
+    assert code == 0
+    assert "control-live/front" in out
+    pictures = list((tmp_path / "pictures").glob("*.png"))
+    assert len(pictures) == len(out.splitlines()) - 1
+    assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    assert "no picture" not in err
+
+
 def test_command_needs_exactly_one_device(run):
     """Neither is a usage error that names the flags."""
     code, _, err = run("calibrate")
     assert code == 2
     assert "--robot.type" in err
+
+
+@pytest.mark.slow
+def test_act_checkpoint_drives_the_simulated_arm(world, tmp_path):
+    """A saved ACT policy is loaded by path, fits the robot by name and drives it in two recorded episodes."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("ulna.policies.act")
+    pytest.importorskip("ulna.cameras.sim")
+    from ulna.control import RolloutConfig, read_reports, rollout
+    from ulna.control.recording import dataset_features
+    from ulna.core.factories import dataset_to_policy_features, make_policy_config, make_pre_post_processors
+    from ulna.core.features import FeatureType
+
+    sim = world.sim
+    camera = {"type": "sim", "world": sim.name, "view": "front", "width": 64, "height": 48, "fps": 30}
+    flags = {**world.settings("follower"), "cameras": {"front": camera}}
+    features = dataset_to_policy_features(dataset_features(make_robot_from_config(RobotConfig.choose(flags))))
+    inputs = {k: f for k, f in features.items() if f.type is not FeatureType.ACTION}
+    small = {"dim_model": 16, "dim_feedforward": 16, "n_heads": 2, "n_encoder_layers": 1, "use_vae": False}
+    chunk = {"chunk_size": 5, "n_action_steps": 5, "pretrained_backbone_weights": None, "device": "cpu"}
+    settings = make_policy_config(
+        "act", **small, **chunk, input_features=inputs, output_features={"action": features["action"]}
+    )
+    torch.manual_seed(0)
+    policy = settings.load_implementation()(settings)
+    stats = {
+        k: {"mean": [0.0] * f.shape[0], "std": [1.0] * f.shape[0]} for k, f in features.items() if len(f.shape) == 1
+    }
+    stats["observation.images.front"] = {"mean": [[[0.5]]] * 3, "std": [[[0.5]]] * 3}
+    for part in (policy, *make_pre_post_processors(settings, dataset_stats=stats)):
+        part.save_pretrained(tmp_path / "checkpoint")
+    config = RolloutConfig.build(
+        {
+            "robot": flags,
+            "policy": {"type": "act", **settings.to_dict(), "pretrained_path": str(tmp_path / "checkpoint")},
+            "strategy": "episodic",
+            "num_episodes": 2,
+            "episode_time_s": 0.5,
+            "task": "reach",
+            "dataset": {"repo_id": "lab/rollout", "root": str(tmp_path / "set")},
+        }
+    )
+    result = rollout(config, Runtime(clock=sim.clock), judge=lambda: sim.success)
+    assert [e.frames for e in result.episodes] == [15, 15]
+    assert [e.success for e in result.episodes] == [False, False]
+    assert [r.success for r in read_reports(tmp_path / "set")] == [False, False]
+    assert world.torque() == [False] * 6

@@ -109,6 +109,14 @@ def test_find_cameras_on_linux(driver: Any, tmp_path: Path) -> None:
     assert driver.open_now == 0
 
 
+def test_camera_is_made_from_what_was_found() -> None:
+    """What was found is opened again by its path or number, in its own size and rate."""
+    for ident in ("/dev/video2", 3):
+        camera = OpenCVCamera.from_found({"type": "OpenCV", "id": ident, "name": "Webcam"})
+        assert str(camera.config.index_or_path) == str(ident)
+        assert (camera.width, camera.fps) == (None, None)
+
+
 def test_find_cameras_elsewhere(driver: Any) -> None:
     """Numbers are tried until several in a row are no camera."""
     tried: list[int | str] = []

@@ -7,7 +7,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -174,6 +174,15 @@ class OpenCVCamera(Camera):
             if isinstance(ident, int) and misses >= _GAP_OF_NUMBERS:
                 break
         return cameras
+
+    @classmethod
+    def from_found(cls, found: Mapping[str, Any]) -> OpenCVCamera:
+        """Make a camera from what `find_cameras` told of it, with its own size and rate; opens nothing.
+
+        Args:
+            found: One of the mappings.
+        """
+        return cls(OpenCVCameraConfig(index_or_path=found["id"]))
 
 
 def _copy(frame: Frame) -> Frame:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
@@ -65,6 +66,16 @@ class SimCamera(Camera):
             for world in sorted({*Simulation.running(), *served_worlds()})
             for view in _VIEWS
         ]
+
+    @classmethod
+    def from_found(cls, found: Mapping[str, Any]) -> SimCamera:
+        """Make a camera from what `find_cameras` told of it; opens nothing.
+
+        Args:
+            found: One of the mappings.
+        """
+        world, _, view = str(found["id"]).rpartition("/")
+        return cls(SimCameraConfig.build({"world": world, "view": view}))
 
     @property
     def state(self) -> CameraState:
