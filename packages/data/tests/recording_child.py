@@ -11,6 +11,11 @@ import numpy as np
 from ulna.data import LeRobotDataset, RGBEncoderConfig
 
 
+def say(*words: object) -> None:
+    sys.stdout.write(" ".join(map(str, words)) + "\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     root, episodes = Path(sys.argv[1]), int(sys.argv[2])
     encoder = RGBEncoderConfig(vcodec="h264", preset="ultrafast")
@@ -23,7 +28,7 @@ def main() -> None:
             "still": {"dtype": "image", "shape": (8, 8, 3), "names": ["height", "width", "channels"]},
         }
         dataset = LeRobotDataset.create("lab/killed", 30, features, root, rgb_encoder=encoder)
-    print("ready", dataset.num_episodes, flush=True)
+    say("ready", dataset.num_episodes)
     for _ in range(episodes):
         number = dataset.num_episodes
         for frame in range(2 + number % 4):
@@ -36,9 +41,9 @@ def main() -> None:
                 }
             )
         dataset.save_episode()
-        print("stored", number, flush=True)
+        say("stored", number)
     dataset.finalize()
-    print("finalized", flush=True)
+    say("finalized")
 
 
 if __name__ == "__main__":

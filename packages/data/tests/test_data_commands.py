@@ -17,7 +17,13 @@ def test_info_as_text_and_json(scene: Any, tmp_path: Path) -> None:
     scene("video").record(tmp_path / "set", [2, 5])
     text = CliRunner().invoke(app, ["info", str(tmp_path / "set")])
     assert text.exit_code == 0
-    for part in ("2 (2 to 5 frames)", "7 at 30 fps, 0.2 s", "task 0", "video 48x64x3: height, width, channels", "in 6 files"):
+    for part in (
+        "2 (2 to 5 frames)",
+        "7 at 30 fps, 0.2 s",
+        "task 0",
+        "video 48x64x3: height, width, channels",
+        "in 6 files",
+    ):
         assert part in text.stdout
     facts = json.loads(CliRunner().invoke(app, ["info", "lab/scene", "--root", str(tmp_path / "set"), "--json"]).stdout)
     assert (facts["episodes"], facts["frames"], facts["fps"]) == (2, 7, 30)

@@ -48,7 +48,7 @@ def run_and_kill(root: Path, episodes: int, delay_s: float) -> int:
     child = subprocess.Popen([sys.executable, str(CHILD), str(root), str(episodes)], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     ready = child.stdout.readline().split()
-    assert ready and ready[0] == "ready"
+    assert ready[:1] == ["ready"]
     time.sleep(delay_s)
     child.kill()
     lines = child.stdout.read().split("\n")
@@ -255,7 +255,10 @@ def test_counter_ahead_of_the_table(scene: Any, tmp_path: Path) -> None:
 BAD_TABLES = [
     (lambda rows: [rows[0], rows[2]], "episode 1 is missing"),
     (lambda rows: [rows[0], rows[1], rows[1]], "episode 1 stands there twice"),
-    (lambda rows: [rows[0], {**rows[1], "dataset_from_index": 7}, rows[2]], r"Episode 1 claims frames 7 to 5 and length 3"),
+    (
+        lambda rows: [rows[0], {**rows[1], "dataset_from_index": 7}, rows[2]],
+        r"Episode 1 claims frames 7 to 5 and length 3",
+    ),
     (lambda rows: [rows[0], {**rows[1], "length": 0}, rows[2]], "Episode 1 claims frames 2 to 5 and length 0"),
     (lambda rows: [{**rows[0], "length": None}, *rows[1:]], "no value of 'length' for episode 0"),
 ]
@@ -301,7 +304,10 @@ def test_table_that_contradicts_its_episodes_is_named(scene: Any, tmp_path: Path
         ("{", "is not valid JSON"),
         ("[]", "expected an object with at least"),
         ('{"codebase_version": "v2.1", "fps": 30, "features": {}}', "format v2.1"),
-        ('{"codebase_version": "v3.0", "fps": 29.97, "features": {}}', "fps must be a positive whole number, got 29.97"),
+        (
+            '{"codebase_version": "v3.0", "fps": 29.97, "features": {}}',
+            "fps must be a positive whole number, got 29.97",
+        ),
         ('{"codebase_version": "v3.0", "fps": 30, "features": {"a/b": {}}}', "'a/b' is not allowed"),
         ('{"codebase_version": "v3.0", "fps": 30, "features": {"a": {"dtype": "flaot32", "shape": [1]}}}', "'float32'"),
     ],
@@ -326,7 +332,7 @@ def test_unknown_keys_of_info_survive(scene: Any, tmp_path: Path) -> None:
 def test_dataset_that_is_not_here_is_explained(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"(?s)'lab/none' is not on this machine; looked in .*root=<folder>"):
         LeRobotDataset("lab/none")
-    with pytest.raises(DatasetError, match="has no meta/info.json"):
+    with pytest.raises(DatasetError, match=r"has no meta/info\.json"):
         LeRobotDataset("lab/none", tmp_path)
 
 

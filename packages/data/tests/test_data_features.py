@@ -72,7 +72,7 @@ def test_bad_declarations_are_named(declared: dict[str, Any], message: str) -> N
 
 
 def test_bad_robot_features_are_named() -> None:
-    with pytest.raises(FeatureError, match="'front': expected .*height, width, 1 or 3"):
+    with pytest.raises(FeatureError, match=r"'front': expected .*height, width, 1 or 3"):
         hw_features_to_dataset_features({"front": (4, 4, 2)}, {})
     with pytest.raises(FeatureError, match="'x': expected `float` or"):
         hw_features_to_dataset_features({"x": int}, {})

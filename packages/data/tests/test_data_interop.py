@@ -57,9 +57,13 @@ def compare(root: Path, target: Path, request: dict[str, Any]) -> None:
                 np.testing.assert_array_equal(np.asarray(facts["stats"][feature][stat]), value)
 
 
-@pytest.mark.parametrize(("camera", "codec"), [(None, "h264"), ("image", "h264"), ("video", "h264"), ("video", "libsvtav1")])
+@pytest.mark.parametrize(
+    ("camera", "codec"), [(None, "h264"), ("image", "h264"), ("video", "h264"), ("video", "libsvtav1")]
+)
 @pytest.mark.parametrize("finalize", [False, True])
-def test_lerobot_reads_what_we_wrote(scene: Any, tmp_path: Path, camera: str | None, codec: str, finalize: bool) -> None:
+def test_lerobot_reads_what_we_wrote(
+    scene: Any, tmp_path: Path, camera: str | None, codec: str, finalize: bool
+) -> None:
     dataset = scene(camera, codec).record(tmp_path / "set", LENGTHS, finalize=finalize)
     for request in REQUESTS if finalize else REQUESTS[:1]:
         compare(tmp_path / "set", tmp_path / "peer.npz", request)
@@ -81,12 +85,16 @@ def test_both_append_in_turn(scene: Any, tmp_path: Path, camera: str | None) -> 
     assert LeRobotDataset("a/b", root).meta.episodes["length"] == [3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("case", ["state_only", "images", "videos_h264", "videos_av1", "multi_file", "extra_features", "resumed"])
+@pytest.mark.parametrize(
+    "case", ["state_only", "images", "videos_h264", "videos_av1", "multi_file", "extra_features", "resumed"]
+)
 def test_we_append_to_what_lerobot_wrote(tmp_path: Path, case: str) -> None:
     source, root = Path(__file__).parent / "golden" / case / "dataset", tmp_path / "set"
     shutil.copytree(source, root)
     original = LeRobotDataset("a/b", source)
-    with LeRobotDataset.resume("a/b", root, rgb_encoder=RGBEncoderConfig(vcodec="h264" if "h264" in case else "av1")) as more:
+    with LeRobotDataset.resume(
+        "a/b", root, rgb_encoder=RGBEncoderConfig(vcodec="h264" if "h264" in case else "av1")
+    ) as more:
         for i in range(4):
             more.add_frame(original[i])
         more.save_episode()

@@ -100,7 +100,9 @@ def test_resume_appends_at_the_right_index(scene: Any, tmp_path: Path) -> None:
     made = scene("video")
     made.record(tmp_path / "set", [3, 4])
     for more in (5, 6):
-        with LeRobotDataset.resume("lab/scene", tmp_path / "set", rgb_encoder=RGBEncoderConfig(vcodec="h264")) as dataset:
+        with LeRobotDataset.resume(
+            "lab/scene", tmp_path / "set", rgb_encoder=RGBEncoderConfig(vcodec="h264")
+        ) as dataset:
             made.add(dataset, dataset.num_episodes, more)
     opened = made.check(tmp_path / "set", [3, 4, 5, 6])
     assert opened.meta.stats is not None
@@ -130,7 +132,7 @@ def test_declared_shapes_and_dtypes_come_back(tmp_path: Path) -> None:
             dataset.add_frame(rows[-1])
         dataset.save_episode()
     opened = LeRobotDataset("lab/kinds", tmp_path / "set")
-    windowed = LeRobotDataset("lab/kinds", tmp_path / "set", delta_timestamps=dict.fromkeys(features, [-0.1, 0.0]))
+    windowed = LeRobotDataset("lab/kinds", tmp_path / "set", delta_timestamps={n: [-0.1, 0.0] for n in features})
     assert {n: tuple(f["shape"]) for n, f in opened.features.items() if n in features} == {
         n: f["shape"] for n, f in features.items()
     }
@@ -169,7 +171,13 @@ def test_picture_layouts_and_types(scene: Any, tmp_path: Path) -> None:
 
     made = scene("image")
     picture = made.picture(0, 5)
-    forms = [picture, picture.transpose(2, 0, 1), picture / 255.0, Image.fromarray(picture), picture.astype(np.float32) / 255]
+    forms = [
+        picture,
+        picture.transpose(2, 0, 1),
+        picture / 255.0,
+        Image.fromarray(picture),
+        picture.astype(np.float32) / 255,
+    ]
     with made.create(tmp_path / "set") as dataset:
         for form in forms:
             dataset.add_frame({**made.frame(0, 0), CAMERA: form})
@@ -180,7 +188,9 @@ def test_picture_layouts_and_types(scene: Any, tmp_path: Path) -> None:
 
 def test_channel_first_declaration(tmp_path: Path) -> None:
     features = {"cam": {"dtype": "video", "shape": [3, 48, 64], "names": ["channels", "height", "width"]}}
-    with LeRobotDataset.create("lab/chw", 30, features, tmp_path / "set", rgb_encoder=RGBEncoderConfig(vcodec="h264")) as d:
+    with LeRobotDataset.create(
+        "lab/chw", 30, features, tmp_path / "set", rgb_encoder=RGBEncoderConfig(vcodec="h264")
+    ) as d:
         d.add_frame({"cam": np.zeros((48, 64, 3), np.uint8), "task": "t"})
         d.add_frame({"cam": np.zeros((3, 48, 64), np.uint8), "task": "t"})
         d.save_episode()
@@ -216,7 +226,11 @@ def bad_frames() -> list[tuple[str, dict[str, Any], str]]:
         ("nan", {state: np.array([0, 0, np.nan, 0, 0, 0], np.float32)}, r"not a finite number at joint_2.pos"),
         ("overflow", {state: np.full(6, 1e300)}, r"does not fit float32"),
         ("picture shape", {camera: np.zeros((64, 48, 3), np.uint8)}, r"expected shape \(48, 64, 3\) or \(3, 48, 64\)"),
-        ("picture dtype", {camera: np.zeros((48, 64, 3), np.int64)}, r"expected dtype uint8 or float in \[0, 1\], got int64"),
+        (
+            "picture dtype",
+            {camera: np.zeros((48, 64, 3), np.int64)},
+            r"expected dtype uint8 or float in \[0, 1\], got int64",
+        ),
         ("picture range", {camera: np.full((48, 64, 3), 255.0)}, r"must lie in \[0, 1\], got values from 255 to 255"),
         ("picture nan", {camera: np.full((48, 64, 3), np.nan)}, r"must lie in \[0, 1\]"),
     ]
@@ -321,11 +335,16 @@ def test_adding_to_a_closed_or_read_dataset_is_refused(scene: Any, tmp_path: Pat
 
 def test_exception_in_the_loop_keeps_finished_episodes(scene: Any, tmp_path: Path, files_below: Any) -> None:
     made = scene("video")
-    with pytest.raises(ConnectionError), made.create(tmp_path / "set") as dataset:
-        made.add(dataset, 0, 5)
-        made.add(dataset, 1, 4)
-        dataset.add_frame(made.frame(2, 0))
-        raise ConnectionError("robot lost")
+
+    def session() -> None:
+        with made.create(tmp_path / "set") as dataset:
+            made.add(dataset, 0, 5)
+            made.add(dataset, 1, 4)
+            dataset.add_frame(made.frame(2, 0))
+            raise ConnectionError("robot lost")
+
+    with pytest.raises(ConnectionError):
+        session()
     made.check(tmp_path / "set", [5, 4])
     assert not [n for n in files_below(tmp_path / "set") if n.startswith(".ulna")]
 
@@ -357,14 +376,20 @@ def test_failing_encoder_surfaces_and_loses_nothing_finished(
         real(self, picture)
 
     monkeypatch.setattr(encoding.PictureStats, "add", fail)
-    with pytest.raises(DatasetError, match=r"(?s)'observation.images.cam' failed.*No space left.*Finished episodes are safe"):
-        made.add(dataset, 1, 40, wait=wait)
-        dataset.flush()
+    with pytest.raises(
+        DatasetError, match=r"(?s)'observation.images.cam' failed.*No space left.*Finished episodes are safe"
+    ):
+        record_one(made, dataset, wait)
     dataset.clear_episode_buffer()
     monkeypatch.undo()
     made.add(dataset, 1, 3)
     dataset.finalize()
     made.check(tmp_path / "set", [4, 3])
+
+
+def record_one(made: Any, dataset: LeRobotDataset, wait: bool) -> None:
+    made.add(dataset, 1, 40, wait=wait)
+    dataset.flush()
 
 
 def test_failing_disk_while_storing_loses_nothing_finished(

@@ -29,7 +29,11 @@ def test_arrays_equal_the_golden_values(name: str) -> None:
     wanted = {key.rsplit("/", 1)[1]: v for key, v in ARRAYS.items() if key.startswith(f"{name}/out/")}
     assert set(stats) == set(wanted)
     width = float(np.max(wanted["max"] - wanted["min"]))
-    exact = values.reshape(len(values), -1).astype(np.float64) if values.ndim < 2 else values.reshape(-1, values.shape[-1]).astype(np.float64)
+    exact = (
+        values.reshape(len(values), -1).astype(np.float64)
+        if values.ndim < 2
+        else values.reshape(-1, values.shape[-1]).astype(np.float64)
+    )
     for key, value in wanted.items():
         assert stats[key].shape == value.shape
         if key in {"min", "max", "count"}:

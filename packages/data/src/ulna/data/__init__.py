@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Robot recordings in the LeRobotDataset v3.0 format. Names resolve when first used, so importing this loads nothing heavy."""
+"""Robot recordings in the LeRobotDataset v3.0 format. Names resolve when first used."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How features look in a data parquet, and how columns become arrays. The layout is the one the `datasets` library writes."""
+"""How features look in a data parquet, laid out as the `datasets` library does, and how columns become arrays."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def compact(recorder: Recorder) -> None:
         job.prepare()
     except OSError as error:
         raise DatasetError(
-            f"The files of {meta.root} could not be joined: {error}. The recording is whole as it is: one file an episode.",
+            f"The files of {meta.root} could not be joined: {error}. The recording is whole as it is.",
             hint="Free some space; the next recording into it that ends will join them.",
         ) from error
     if job.moves or job.deletions:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`LeRobotDataset`: the one class users work with, for reading and for recording. The work is done by reader and recorder."""
+"""`LeRobotDataset`: the class users work with. Reading is done by the reader, recording by the recorder."""
 
 from __future__ import annotations
 
@@ -282,7 +282,8 @@ class LeRobotDataset:
 
         Args:
             wait: Whether to return only when it is durable: the default. With False the next episode can begin at once,
-                while this one is stored in the background, in order; `flush` waits, a failure is raised by the next call.
+                while this one is stored in the background, in order; `flush` waits, a failure is raised by
+                the next call.
 
         Raises:
             DatasetError: There is no frame, or storing failed; earlier episodes are safe, this one is discarded.
@@ -398,7 +399,8 @@ class LeRobotDataset:
 
     def __repr__(self) -> str:
         state = "recording" if self.is_recording else "reading"
-        return f"<LeRobotDataset {self.repo_id} at {self.root}: {self.num_episodes} episodes, {self.num_frames} frames, {state}>"
+        size = f"{self.num_episodes} episodes, {self.num_frames} frames"
+        return f"<LeRobotDataset {self.repo_id} at {self.root}: {size}, {state}>"
 
 
 class ColumnView(Sequence[Item]):

@@ -2,7 +2,7 @@
 """Turns a finished episode into files, in the order that makes it durable. Takes no frames and starts no threads.
 
 An episode becomes part of the dataset in one instant: when its row file appears in `meta/episodes`. Before that its
-table and videos are already in place, whole and flushed to disk; counters and statistics follow and can be derived from it.
+table and videos are already in place, whole and flushed to disk; counters and statistics follow and can be derived.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class EpisodeData:
 
 
 class EpisodeStore:
-    """Writes the files of one dataset, one set an episode. Created and used by a recorder that holds the dataset's lock.
+    """Writes the files of one dataset, one set an episode. Created by a recorder, which holds the dataset's lock.
 
     Args:
         meta: Metadata of the dataset; kept up to date.
@@ -221,6 +221,6 @@ def write_row_groups(path: Path, tables: Iterable[pa.Table], features: Mapping[s
 
 
 def _existing_row_schema(meta: LeRobotDatasetMetadata) -> pa.Schema | None:
-    """Return the schema of the newest episode file, which further files must share for LeRobot to read them together."""
+    """Return the schema of the newest episode file; LeRobot reads only files of equal schemas together."""
     files = sorted((meta.root / "meta/episodes").glob("chunk-*/file-*.parquet"))
     return pq.read_schema(files[-1]) if files and meta.total_episodes else None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The episode table: reading `meta/episodes`, checking that it is whole, and writing rows. Look-ups go by episode number."""
+"""The episode table: reading, checking and writing `meta/episodes`. Look-ups go by episode number."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ class EpisodeTable:
             e = int(bad[0])
             raise DatasetFormatError(
                 f"Episode {e} claims frames {self.starts[e]} to {self.stops[e]} and length {self.lengths[e]}; "
-                f"expected were frames {expected[e]} to {expected[e] + self.lengths[e]}, right behind the episode before."
+                f"expected were frames {expected[e]} to {expected[e] + self.lengths[e]}, behind the episode before."
             )
 
     def _ints(self, name: str) -> npt.NDArray[np.int64]:

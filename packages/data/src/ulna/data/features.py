@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dataset declares about its columns, and how robot features become dataset features. No file access, no Arrow."""
+"""What a dataset declares about its columns, and how robot features become dataset features. No file access."""
 
 from __future__ import annotations
 

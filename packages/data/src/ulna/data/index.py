@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All index arithmetic: from the position in an opened dataset to episode and frame, and from windows to frames and masks.
+"""All index arithmetic: from positions of an opened dataset to frames, and from windows to frames and masks.
 
 Three numberings exist and are translated only here: the *position* in the opened (maybe sub-selected) dataset, the pair
 (*episode*, *frame* inside it), and the global *index* of a frame over all episodes.

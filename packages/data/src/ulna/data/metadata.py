@@ -65,8 +65,8 @@ class LeRobotDatasetMetadata:
         counted, found = self.info.total_episodes, len(self._episodes)
         if counted > 0 and found == 0:
             raise DatasetNotFinishedError(
-                f"{self.root / INFO_PATH} counts {counted} episodes, but there is no readable episode table in meta/episodes: "
-                "the recording was interrupted before its program wrote it.",
+                f"{self.root / INFO_PATH} counts {counted} episodes, but there is no readable episode table in "
+                "meta/episodes: the recording was interrupted before its program wrote it.",
                 hint="Record again with this version, which stores every finished episode at once.",
             )
         self._check_files()

@@ -27,7 +27,7 @@ Item = dict[str, Any]
 
 
 class DatasetReader:
-    """Reads one dataset or some of its episodes. Created by `LeRobotDataset`; immutable; copies in other processes work.
+    """Reads one dataset or some of its episodes. Created by `LeRobotDataset`; immutable; may be pickled.
 
     Args:
         meta: Metadata of the dataset.
@@ -73,7 +73,8 @@ class DatasetReader:
         if broken:
             whole = [e for e in self.index.episodes if e not in self.meta.broken]
             raise DatasetFormatError(
-                f"{len(broken)} of the selected episodes cannot be read: episode {broken[0]}: {self.meta.broken[broken[0]]}.",
+                f"{len(broken)} of the selected episodes cannot be read: "
+                f"episode {broken[0]}: {self.meta.broken[broken[0]]}.",
                 hint=f"Restore the file, or open the others only: episodes={whole if len(whole) < 20 else '[...]'}.",
             )
 
@@ -158,7 +159,7 @@ class DatasetReader:
     def _task(self, number: int, where: Position) -> str:
         if not 0 <= number < len(self._tasks):
             raise DatasetFormatError(
-                f"Episode {where.episode}, frame {where.frame} has task {number}, but there are {len(self._tasks)} tasks."
+                f"Episode {where.episode}, frame {where.frame} has task {number}; there are {len(self._tasks)} tasks."
             )
         return self._tasks[number]
 
@@ -184,7 +185,8 @@ class DatasetReader:
             pictures = decoder_pool().read(path, [first + f / self.meta.fps for f in wanted], self.tolerance_s)
         except FrameTimestampError as error:
             raise FrameTimestampError(
-                f"Episode {where.episode}, frame {where.frame}, camera {key!r}: {error.message} (tolerance {self.tolerance_s} s)."
+                f"Episode {where.episode}, frame {where.frame}, camera {key!r}: "
+                f"{error.message} (tolerance {self.tolerance_s} s)."
             ) from error
         return pictures[0] if frames is None else pictures
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records episodes: takes frames, has pictures encoded while recording, and hands finished episodes to the store in order."""
+"""Records episodes: takes frames, has pictures encoded meanwhile, and hands finished episodes to the store."""
 
 from __future__ import annotations
 
@@ -277,8 +277,8 @@ def _forget(meta: LeRobotDatasetMetadata, first_of_recording: int) -> None:
     if meta.broken or first < first_of_recording:
         reason = meta.broken.get(first) or meta.findings[0].message
         raise DatasetError(
-            f"Episodes {first} to {affected[-1]} of {meta.root} have missing or broken files, and adding to the dataset "
-            f"would lose them: {reason}.",
+            f"Episodes {first} to {affected[-1]} of {meta.root} have missing or broken files, and adding to "
+            f"the dataset would lose them: {reason}.",
             hint="Restore the files first.",
         )
     logger.warning("%s: recording goes on with a new episode %d in place of the broken one.", meta.repo_id, first)

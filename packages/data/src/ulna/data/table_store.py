@@ -129,10 +129,13 @@ def _unpacked(path: Path, parquet: pq.ParquetFile) -> pa.Table:
     key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
     cached = ulna_home() / "cache" / "tables" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.arrow"
     if not cached.exists():
-        with atomic_path(cached) as temporary, pa.OSFile(str(temporary), "wb") as sink:
-            with pa.ipc.new_file(sink, parquet.schema_arrow) as writer:
-                for batch in parquet.iter_batches(batch_size=4096, use_threads=False):
-                    writer.write_batch(batch)
+        with (
+            atomic_path(cached) as temporary,
+            pa.OSFile(str(temporary), "wb") as sink,
+            pa.ipc.new_file(sink, parquet.schema_arrow) as writer,
+        ):
+            for batch in parquet.iter_batches(batch_size=4096, use_threads=False):
+                writer.write_batch(batch)
     else:
         os.utime(cached)
     return pa.ipc.open_file(pa.memory_map(str(cached))).read_all()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decodes frames at given times: one open decoder per file, a bounded pool of them per process. Knows nothing of episodes."""
+"""Decodes frames at given times: one open decoder a file, a bounded pool of them in each process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DEFAULT_OPEN: Final = 64
 
 
 class VideoDecoder:
-    """An open video. Created and closed by a `DecoderPool`; used by one thread at a time, in the process that opened it.
+    """An open video. Created and closed by a `DecoderPool`; used by one thread at a time, only in its process.
 
     Args:
         path: An mp4.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encodes the video of one camera while it is recorded: settings, the encoder thread, and what ends up in `info.json`."""
+"""Encodes the video of one camera while it is recorded, and describes it for `info.json`."""
 
 from __future__ import annotations
 
