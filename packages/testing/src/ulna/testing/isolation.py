@@ -297,7 +297,19 @@ for name in wanted:
     before = now
 print("\\n" + json.dumps([changed, broken]))
 """
-_INNOCENT = ("numpy", "pydantic", "torch", "torchvision", "cv2", "serial", "av", "pyarrow", "huggingface_hub", "safetensors")
+_INNOCENT = (
+    "numpy",
+    "pydantic",
+    "torch",
+    "torchvision",
+    "cv2",
+    "gymnasium",
+    "serial",
+    "av",
+    "pyarrow",
+    "huggingface_hub",
+    "safetensors",
+)
 
 
 def side_effects(modules: tuple[str, ...], libraries: tuple[str, ...] = _INNOCENT) -> tuple[list[str], list[str]]:

@@ -50,7 +50,7 @@ class PackagingSuite(Suite):
         """Yield what loads; what does not is the business of K02."""
         found = self._entry_points(distribution)
         reg = Registry(lambda: found, environ={})
-        for record in reg.records():
+        for record in (r for r in reg.records() if r.usable):
             try:
                 yield record, reg.load_record(record)
             except PluginLoadError:
