@@ -89,6 +89,25 @@ def test_leftovers_are_thrown_away(port: SerialPort, far: Echo) -> None:
     assert port.exchange(b"?", 4, 1.0, 0.05) == b"new!"
 
 
+def test_a_full_line_is_waited_for(port: SerialPort, far: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An adapter that cannot take the bytes at once, or not all of them, is no lost device."""
+    far.reply = [b"ok"]
+    write, refused = os.write, []
+
+    def slow(fd: int, data: bytes) -> int:
+        if data in (b"request", b"another") and data not in refused:
+            refused.append(data)
+            if data == b"another":
+                raise BlockingIOError(errno.EAGAIN, "try again")
+            return write(fd, data[:2])
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", slow)
+    assert port.exchange(b"request", 2, 1.0, 0.05)[:2] == b"ok"
+    assert port.exchange(b"another", 2, 1.0, 0.05)[:2] == b"ok"
+    assert refused == [b"request", b"another"]
+
+
 def test_collect_and_drain(port: SerialPort, far: Echo) -> None:
     """Listening for a fixed time takes all that comes; draining empties the line."""
     far.reply = [b"a", b"b", b"c"]

@@ -144,9 +144,12 @@ class SerialPort:
                 return self._exchange_portable(request, size, timeout_s, gap_s)
             self._serial.reset_input_buffer()
             fd, poll = self._fd, self._poll.poll
-            sent = os.write(fd, request)
+            try:
+                sent = os.write(fd, request)
+            except BlockingIOError:  # the adapter is slower than we are
+                sent = 0
             if sent < len(request):
-                self._write_rest(request[sent:])
+                self._serial.write(request[sent:])
             data, wait_ms = b"", timeout_s * 1e3
             while len(data) < size and poll(wait_ms):
                 chunk = os.read(fd, _CHUNK)
@@ -218,9 +221,6 @@ class SerialPort:
                 break
             data += chunk
         return data
-
-    def _write_rest(self, rest: bytes) -> None:
-        self._serial.write(rest)
 
     def _gone(self, error: BaseException) -> MotorCommunicationError:
         return MotorCommunicationError(
