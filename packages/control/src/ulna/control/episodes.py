@@ -116,6 +116,7 @@ class _Recording:
         try:
             dataset.clear_episode_buffer()
         finally:
+            self.runtime.phase("finalize", text="Finishing the dataset")
             dataset.finalize()
             self._settle(dataset)
 

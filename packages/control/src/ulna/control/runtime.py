@@ -71,7 +71,7 @@ class Phase:
 
     Attributes:
         name: `connect`, `approach`, `record`, `save`, `reset`, `rollout`, `replay`, `teleoperate`, `rest` or
-            `disconnect`.
+            `finalize`.
         episode: Number of the episode it belongs to; None outside episodes.
         text: One line for the operator.
     """

@@ -27,8 +27,13 @@ def run(config: RecordConfig) -> int:
     from ulna.control.commands.console import console
     from ulna.control.recording import record
 
-    with console(keys=_KEYS, show_values=config.display_data) as runtime:
-        result = record(config, runtime)
+    try:
+        with console(keys=_KEYS, show_values=config.display_data) as runtime:
+            result = record(config, runtime)
+    except KeyboardInterrupt as interrupt:
+        for note in getattr(interrupt, "__notes__", ()):
+            message(note)
+        raise
     message(result.summary())
     if not result.complete:
         message("Continue with the same command and --resume=true")
