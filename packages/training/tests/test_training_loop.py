@@ -295,3 +295,39 @@ def test_plot(toy_config: Make, helpers: SimpleNamespace, tmp_path: Path) -> Non
     (run / "metrics.jsonl").write_text('{"step": 1}\n{"step": 2, "lo', encoding="utf-8")
     with pytest.raises(ValueError, match="no logged loss"):
         plot_metrics(run / "metrics.jsonl", tmp_path / "none.png")
+
+
+def test_other_names_are_mapped(toy_config: Make, helpers: SimpleNamespace, tmp_path: Path) -> None:
+    """Data with other names trains a pretrained policy through `rename_map`; without it, the names are in the error."""
+    first = train(toy_config(steps=60, policy_lr=0.05), dataset=helpers.copy_data())
+    assert first.checkpoint is not None
+    model = first.checkpoint / "pretrained_model"
+    data = helpers.copy_data(seed=1)
+    for place in (data.meta.features, data.meta.stats, data._columns):
+        place["observation.arm"] = place.pop("observation.state")
+    data.meta.stats["observation.arm"]["mean"] += 1.0
+    policy = helpers.CopyConfig.from_pretrained(model, overrides={"device": "cpu", "pretrained_path": model})
+    with pytest.raises(FeatureError, match=r"observation.state.*observation.arm"):
+        train(toy_config(policy=policy, output_dir=tmp_path / "a"), dataset=data)
+    names = {"observation.arm": "observation.state"}
+    config = toy_config(policy=policy, rename_map=names, output_dir=tmp_path / "b", steps=1)
+    second = train(config, dataset=data)
+    assert second.checkpoint is not None
+    saved = second.checkpoint / "pretrained_model"
+    before, _ = make_pre_post_processors(helpers.CopyConfig.from_pretrained(saved), saved)
+    mean = data.meta.stats["observation.arm"]["mean"]
+    found = before({"observation.arm": mean.clone()})
+    torch.testing.assert_close(found["observation.state"], torch.zeros(1, 3), atol=1e-5, rtol=0)
+
+
+def test_a_policy_starts_from_its_checkpoint(toy_config: Make, helpers: SimpleNamespace, tmp_path: Path) -> None:
+    """Fine-tuning begins with the weights of the checkpoint, in training mode, with the statistics of the new data."""
+    first = train(toy_config(steps=50), dataset=helpers.copy_data())
+    assert first.checkpoint is not None
+    model = first.checkpoint / "pretrained_model"
+    policy = helpers.CopyConfig.from_pretrained(model, overrides={"pretrained_path": model, "lr": 1e-12})
+    second = train(toy_config(policy=policy, output_dir=tmp_path / "b", steps=1), dataset=helpers.copy_data(seed=5))
+    assert second.policy.training
+    assert second.policy.config.pretrained_path == model
+    for key, value in first.policy.state_dict().items():
+        torch.testing.assert_close(value, second.policy.state_dict()[key])

@@ -7,7 +7,6 @@ import logging
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -62,7 +61,12 @@ class FactorSchedulerConfig(LRSchedulerConfig):
         from torch.optim.lr_scheduler import LambdaLR
 
         base_lr = float(optimizer.defaults["lr"])
-        return LambdaLR(optimizer, partial(self.factor, num_training_steps=num_training_steps, base_lr=base_lr))
+
+        def factor(step: int) -> float:
+            return self.factor(step, num_training_steps, base_lr)
+
+        # A plain function, since torch saves the attributes of any other callable, and LeRobot expects none.
+        return LambdaLR(optimizer, factor)
 
 
 def _warmup(step: int, warmup: int) -> float | None:
