@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Watching and fencing code under test: private home folders, a recorder of file and network access, fresh interpreters."""
+"""Watching code under test: private home folders, a recorder of file and network access, fresh interpreters."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def importing(
         blocked: Modules made as if they were not installed.
 
     Returns:
-        The watched names that were loaded; the error if importing failed, else None; the name of the module that was missing.
+        The watched names that were loaded; the error, if importing failed; the module that was missing, if one was.
     """
     return _imported_by(modules, watched, blocked, tuple(sys.path))
 
@@ -346,7 +346,9 @@ def assert_not_imported(modules: Iterable[str], code: str) -> None:
         AssertionError: A module was loaded, or the code failed.
     """
     __tracebackhide__ = True
-    ending = f"\nimport sys as _s\nprint('\\n' + ' '.join(n for n in {list(modules)!r} if _s.modules.get(n) is not None))\n"
+    ending = (
+        f"\nimport sys as _s\nprint('\\n' + ' '.join(n for n in {list(modules)!r} if _s.modules.get(n) is not None))\n"
+    )
     done = _run(code + ending)
     if done.returncode:
         raise AssertionError(f"The code ended with {done.returncode}:\n{done.stderr.strip()[-2000:]}")
