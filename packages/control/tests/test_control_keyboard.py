@@ -160,8 +160,10 @@ SHELL = """
 import fcntl, os, signal, subprocess, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-job = subprocess.Popen([sys.executable, "-c", sys.argv[1]], process_group=0)
-os.tcsetpgrp(0, job.pid)
+where = {"pipe": subprocess.DEVNULL}.get(sys.argv[2])
+job = subprocess.Popen([sys.executable, "-c", sys.argv[1]], process_group=0, stdin=where)
+if sys.argv[2] != "background":
+    os.tcsetpgrp(0, job.pid)
 print(job.pid, flush=True)
 sys.exit(job.wait())
 """
@@ -170,11 +172,11 @@ sys.exit(job.wait())
 class Child:
     """A process started by a small shell on a terminal of its own, so that it can be suspended like any job."""
 
-    def __init__(self, code: str) -> None:
+    def __init__(self, code: str, how: str = "foreground") -> None:
         self.person, self.program = os.openpty()
         self.before = termios.tcgetattr(self.program)
         self.shell = subprocess.Popen(
-            [sys.executable, "-c", SHELL, code],
+            [sys.executable, "-c", SHELL, code, how],
             stdin=self.program,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -242,3 +244,26 @@ def test_exiting_restores_the_terminal(child):
     os.write(child.person, b"x")
     assert child.shell.wait(10) == 3
     assert termios.tcgetattr(child.program) == child.before
+
+
+def test_keys_come_from_the_controlling_terminal_when_input_is_a_pipe():
+    """`something | ulna record` still has keys: they are typed on the terminal."""
+    child = Child(CHILD, "pipe")
+    try:
+        assert child.line() == "keys are read from the controlling terminal"
+        assert child.line() == "ready"
+        os.write(child.person, b"x")
+        assert child.shell.wait(10) == 3
+        assert termios.tcgetattr(child.program) == child.before
+    finally:
+        child.close()
+
+
+def test_keys_are_off_in_the_background():
+    """`ulna record &` is not suspended by its terminal; it says that keys are off."""
+    child = Child("from ulna.control import open_keys; print(open_keys().description, flush=True)", "background")
+    try:
+        assert child.line() == "keys are off: the process runs in the background"
+        assert child.shell.wait(10) == 0
+    finally:
+        child.close()

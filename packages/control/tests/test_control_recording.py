@@ -221,6 +221,16 @@ def test_camera_that_stays_away_ends_the_session(rig, fakes):
     assert not rig.robot.torque
 
 
+def test_camera_lost_during_the_approach_does_not_cost_an_episode(rig, fakes):
+    """Nothing is saved of it; the camera is opened again and the episode is recorded."""
+    camera = fakes.Camera()
+    rig.robot, rig.leader = fakes.Robot({"front": camera}), fakes.Leader(lambda n: 40.0)
+    rig.robot.on_observe = lambda: setattr(camera, "age_s", 9.0) if rig.robot.observed == 5 else None
+    result = rig.record(num_episodes=1)
+    assert [len(e) for e in rig.dataset.saved] == [30]
+    assert (result.written, camera.connects) == (1, 2)
+
+
 def test_teleop_events_end_and_repeat_episodes(rig, fakes):
     """A teleoperator with buttons does what the keys do."""
 

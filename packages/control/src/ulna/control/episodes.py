@@ -166,12 +166,13 @@ class _Recording:
     ) -> bool:
         """Record one episode; return whether it was saved."""
         driver.guard.arm()
-        if not self._approach(driver, commands, number):
-            return False
-        self.runtime.phase("record", number, f"Recording episode {number} ({number + 1} of {self.plan.num_episodes})")
         loop = RateLoop(dataset.fps, self.runtime.clock)
-        self.stale, lost = {}, None
+        self.stale, self.pending, lost = {}, 0, None
         try:
+            if not self._approach(driver, commands, number):
+                return False
+            told = f"Recording episode {number} ({number + 1} of {self.plan.num_episodes})"
+            self.runtime.phase("record", number, told)
             ended_by = self._frames(driver, dataset, frames, commands, loop)
         except CameraLostError as error:
             ended_by, lost = "camera lost", error
@@ -201,7 +202,6 @@ class _Recording:
         self, driver: Driver, dataset: EpisodeWriter, frames: FrameBuilder, commands: CommandReader, loop: RateLoop
     ) -> str:
         """Record frames until something ends the episode; return what did."""
-        self.pending = 0
         most = max(1, round(self.plan.episode_time_s * dataset.fps))
         while self.pending < most:
             index = loop.tick()

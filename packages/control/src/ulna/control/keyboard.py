@@ -119,10 +119,13 @@ class TerminalKeys:
         fd: File descriptor of the terminal.
         name: What it is called in the description.
         escape_timeout_s: How long a lone escape byte may be the beginning of an arrow key, seconds.
+        owns_fd: Whether to close the descriptor at the end.
     """
 
-    def __init__(self, fd: int, name: str = "terminal", escape_timeout_s: float = 0.1) -> None:
-        self._fd, self._name, self._timeout = fd, name, escape_timeout_s
+    def __init__(
+        self, fd: int, name: str = "terminal", escape_timeout_s: float = 0.1, *, owns_fd: bool = False
+    ) -> None:
+        self._fd, self._name, self._timeout, self._owns_fd = fd, name, escape_timeout_s, owns_fd
         self._keys: deque[str] = deque()
         self._saved: list[Any] | None = None
         self._thread: threading.Thread | None = None
@@ -172,6 +175,9 @@ class TerminalKeys:
         self._restore()
         self._saved = None
         atexit.unregister(self._restore)
+        if self._owns_fd:
+            os.close(self._fd)
+            self._owns_fd = False
 
     def poll(self) -> str | None:
         """Return the next key, or None at once."""
@@ -229,7 +235,7 @@ def open_keys(fd: int | None = None) -> KeySource:
     """Choose where keys come from; reads nothing yet.
 
     Args:
-        fd: A terminal to use; default: standard input.
+        fd: A terminal to use; default: standard input, or the controlling terminal when that is a file or a pipe.
 
     Returns:
         A `TerminalKeys` to be entered, or a source without keys that says why.
@@ -241,12 +247,27 @@ def open_keys(fd: int | None = None) -> KeySource:
             fd = sys.stdin.fileno()
         except (AttributeError, OSError, ValueError):
             return NoKeys("keys are off: there is no standard input")
+        if not os.isatty(fd):
+            return _controlling_terminal()
     if not os.isatty(fd):
         return NoKeys("keys are off: standard input is not a terminal")
+    return TerminalKeys(fd) if _in_foreground(fd) else NoKeys("keys are off: the process runs in the background")
+
+
+def _controlling_terminal() -> KeySource:
     try:
-        foreground = os.tcgetpgrp(fd) == os.getpgrp()
+        fd = os.open("/dev/tty", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        foreground = True  # a terminal that does not control us cannot stop us either
-    if not foreground:
-        return NoKeys("keys are off: the process runs in the background")
-    return TerminalKeys(fd)
+        return NoKeys("keys are off: standard input is not a terminal")
+    if _in_foreground(fd):
+        return TerminalKeys(fd, "controlling terminal", owns_fd=True)
+    os.close(fd)
+    return NoKeys("keys are off: the process runs in the background")
+
+
+def _in_foreground(fd: int) -> bool:
+    """Return whether reading would work: a background job that reads its terminal is suspended by it."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:
+        return True  # a terminal that does not control this process cannot suspend it either

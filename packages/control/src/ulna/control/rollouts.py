@@ -21,6 +21,7 @@ from ulna.control.record_plan import EpisodeWriter
 from ulna.control.rollout_plan import RolloutEpisode, RolloutResult, RolloutSettings
 from ulna.control.runtime import Runtime, Tick
 from ulna.control.session import RestConfig, Session, bus_counters
+from ulna.core.plugins import call_hook
 from ulna.core.robots import Robot
 
 __all__ = ["run_engine", "run_rollout"]
@@ -156,7 +157,9 @@ class _Recorder:
             stale_frames={camera: ranges(numbers) for camera, numbers in stale.items()},
             success=episode.success,
         )
-        append_report(Path(self.dataset.root), report)
+        root = Path(self.dataset.root)
+        append_report(root, report)
+        call_hook("episode_saved", root=root, repo_id=self.dataset.repo_id, episode_index=number, length=frames)
 
     def close(self) -> None:
         if self.dataset is not None:
