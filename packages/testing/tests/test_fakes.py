@@ -72,9 +72,9 @@ def test_every_nth_reply_is_lost(robot: FakeRobot) -> None:
         robot.get_observation()
     assert robot.bus.counters.retries >= 4
     robot.bus.num_retry = 0
+    robot.faults.lose(every=1)
     with pytest.raises(MotorCommunicationError, match="shoulder"):
-        for _ in range(3):
-            robot.get_observation()
+        robot.get_observation()
 
 
 def test_losses_by_chance_repeat_with_the_seed() -> None:
@@ -117,7 +117,9 @@ def test_exception_at_call_n(robot: FakeRobot) -> None:
         robot.send_action(action)
     robot.send_action(action)
     assert robot.faults.count("sync_write") == 4
-    assert robot.faults.calls[-1] == Call("sync_write", ("Goal_Position", {"shoulder": 10.0, "elbow": 0.0, "gripper": 0.0}))
+    assert robot.faults.calls[-1] == Call(
+        "sync_write", ("Goal_Position", {"shoulder": 10.0, "elbow": 0.0, "gripper": 0.0})
+    )
 
 
 def test_unplug_and_replug() -> None:

@@ -18,7 +18,7 @@ def test_nothing_changed_within_the_level() -> None:
 
 @pytest.mark.parametrize("name", levels.SUITES)
 def test_checks_are_well_formed(name: str) -> None:
-    """Ids count up under one letter, contracts and fixes are single sentences, the fixture exists and says what is missing."""
+    """Ids count up under one letter, contracts and fixes are sentences, a missing fixture is explained."""
     suite: type[Suite] = getattr(ulna.testing, name)
     found = suite.checks()
     letters = {i[0] for i in found}

@@ -86,7 +86,9 @@ class MapsByOrder(FakeMotorsBus):
 
     def sync_read(self, data_name: str, motors: Any = None, **named: Any) -> dict[str, float]:
         found = super().sync_read(data_name, motors, **named)
-        return dict(zip(found, [found[n] for n in sorted(found)], strict=True)) if data_name == "Goal_Position" else found
+        return (
+            dict(zip(found, [found[n] for n in sorted(found)], strict=True)) if data_name == "Goal_Position" else found
+        )
 
 
 class FirstOnly(FakeMotorsBus):

@@ -115,6 +115,7 @@ class StampedLater(FakeCamera):
     def latest_frame(self, max_age_ms: float = 500) -> Frame:
         return super().latest_frame(max_age_ms + (5000 if max_age_ms >= 0 else 0))
 
+
 class AlwaysLive(FakeCamera):
     """C12"""
 
@@ -229,7 +230,9 @@ class QuickSuite(CameraSuite):
     cycles = 8
 
 
-IN_PROCESS = [i for i, c in QuickSuite.checks().items() if c.short not in ("C20", "C21")]  # the others start an interpreter
+IN_PROCESS = [
+    i for i, c in QuickSuite.checks().items() if c.short not in ("C20", "C21")
+]  # the others start an interpreter
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deliberately wrong distributions, as wheels leave them on disk: each fails the check that speaks of its fault, and no other."""
+"""Deliberately wrong distributions, as installers leave them: each fails the check of its fault, and no other."""
 
 from __future__ import annotations
 
@@ -96,12 +96,18 @@ WRONG: dict[str, tuple[Files, list[str]]] = {
     "another type": (changed("PACKAGE/config.py", '"acme_arm"', '"acme"'), ["K03"]),
     "name that is not its module's": (OWN, ["K04"]),
     "manifest that lies": ({**BASE, f"{INFO}/ulna-plugin.json": "LIES"}, ["K05"]),
-    "manifest of another": ({**BASE, f"{INFO}/ulna-plugin.json": '{"manifest": 1, "distribution": "x"}'}, ["K02", "K05"]),
+    "manifest of another": (
+        {**BASE, f"{INFO}/ulna-plugin.json": '{"manifest": 1, "distribution": "x"}'},
+        ["K02", "K05"],
+    ),
     "namespace that is closed": ({**BASE, "ulna/robots/__init__.py": ""}, ["K06", "K07"]),
     "no py.typed": ({k: v for k, v in BASE.items() if not k.endswith("py.typed")}, ["K07"]),
     "pickle": ({**BASE, MODULE: "import pickle\n\nDATA = pickle.dumps(1)\n"}, ["K10"]),
     "torch.load": ({**BASE, MODULE: "import torch\n\n\ndef load(p):\n    return torch.load(p)\n"}, ["K10"]),
-    "numpy pickle": ({**BASE, MODULE: "import numpy as np\n\n\ndef f(p):\n    return np.load(p, allow_pickle=True)\n"}, ["K10"]),
+    "numpy pickle": (
+        {**BASE, MODULE: "import numpy as np\n\n\ndef f(p):\n    return np.load(p, allow_pickle=True)\n"},
+        ["K10"],
+    ),
     "test code": ({**BASE, MODULE: "from ulna.testing import RobotSuite\n"}, ["K11"]),
     "tests folder": ({**BASE, "tests/test_arm.py": "", "tests/py.typed": ""}, ["K11"]),
     "print": ({**BASE, MODULE: "def f():\n    print(1)\n"}, ["K12"]),
@@ -114,7 +120,9 @@ WRONG: dict[str, tuple[Files, list[str]]] = {
     "core without upper bound": (changed(META, "ulna-core<0.2,>=0.1", "ulna-core>=0.1"), ["K14"]),
     "no core": (changed(META, "Requires-Dist: ulna-core<0.2,>=0.1\n", ""), ["K14"]),
 }
-IN_PROCESS = [i for i, c in PackagingSuite.checks().items() if c.short not in ("K08", "K09")]  # these start interpreters
+IN_PROCESS = [
+    i for i, c in PackagingSuite.checks().items() if c.short not in ("K08", "K09")
+]  # these start interpreters
 
 
 def manifest() -> str:
@@ -131,7 +139,9 @@ def test_wrong_distribution_fails_its_check(fault: str, install: Any, tmp_path: 
     lies = files.get(f"{INFO}/ulna-plugin.json") == "LIES"
     install({k: v for k, v in files.items() if not lies or not k.endswith("ulna-plugin.json")})
     if lies:
-        (tmp_path / INFO / "ulna-plugin.json").write_text(manifest().replace("An arm.", "A leg."), encoding="utf-8")
+        (tmp_path / INFO / "ulna-plugin.json").write_text(
+            manifest().replace(":AcmeConfig", ":OtherConfig"), encoding="utf-8"
+        )
     report = run_suite(PackagingSuite, lambda: "acme-arm", only=IN_PROCESS)
     assert [i.partition("-")[0] for i in report.failed] == wanted, str(report)
 

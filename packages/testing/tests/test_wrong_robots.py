@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, ClassVar
@@ -229,7 +230,7 @@ class PrintsWhileCalibrating(FakeRobot):
     """R17"""
 
     def calibrate(self) -> Generator[CalibrationStep, str, None]:
-        print("calibrating")
+        sys.stdout.write("calibrating")
         yield from super().calibrate()
 
 
@@ -272,7 +273,9 @@ class NamedElsewhere(FakeRobot):
     """R20"""
 
 
-IN_PROCESS = [i for i, c in RobotSuite.checks().items() if c.short not in ("R21", "R22")]  # the others start an interpreter
+IN_PROCESS = [
+    i for i, c in RobotSuite.checks().items() if c.short not in ("R21", "R22")
+]  # the others start an interpreter
 
 
 WRONG = [

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
@@ -152,7 +153,7 @@ class Prints(FakeTeleoperator):
     """T14"""
 
     def calibrate(self) -> Generator[CalibrationStep, str, None]:
-        print("calibrating")
+        sys.stdout.write("calibrating")
         yield CalibrationStep("Hold still.")
 
 
@@ -185,7 +186,9 @@ class NamedElsewhere(FakeTeleoperator):
     """T17"""
 
 
-IN_PROCESS = [i for i, c in TeleoperatorSuite.checks().items() if c.short not in ("T18", "T19")]  # the others start an interpreter
+IN_PROCESS = [
+    i for i, c in TeleoperatorSuite.checks().items() if c.short not in ("T18", "T19")
+]  # the others start an interpreter
 
 
 WRONG = [

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conformance suites, fakes with fault injection, and what tests of plugins need. Names resolve on use; torch is never imported by this module."""
+"""Conformance suites, fakes with fault injection, and what tests of plugins need. Names resolve on use."""
 
 from __future__ import annotations
 

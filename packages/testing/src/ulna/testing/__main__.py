@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m ulna.testing DISTRIBUTION...`: run the packaging checks of installed distributions; `--json` for machines."""
+"""`python -m ulna.testing DISTRIBUTION...` runs the packaging checks of installed distributions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from ulna.testing.running import run_suite
 from ulna.testing.suites.packaging import PackagingSuite
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("distributions", nargs="+", metavar="DISTRIBUTION")
     parser.add_argument("--json", action="store_true", help="write one JSON object with every check")
     options = parser.parse_args(arguments)
-    reports = {name: run_suite(PackagingSuite, lambda name=name: name) for name in options.distributions}
+    reports = {name: run_suite(PackagingSuite, partial(str, name)) for name in options.distributions}
     if options.json:
         text = json.dumps({name: report.to_dict() for name, report in reports.items()}, indent=2)
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random batches, statistics and comparisons for the checks of what learns. Needs torch, which it imports when called."""
+"""Random batches, statistics and comparisons for the checks of what learns. Its functions need torch."""
 
 from __future__ import annotations
 

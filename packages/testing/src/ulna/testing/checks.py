@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a conformance check is: an id, a contract in one sentence, and what to do when it is broken. Running checks is elsewhere."""
+"""What a check is: an id, a contract in one sentence, and what to do when it is broken. Running them is elsewhere."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def refused(kind: type[BaseException] | tuple[type[BaseException], ...], what: s
 
 
 class Suite:
-    """Base of the suites. An author subclasses one in a test module, names the class `Test...` and overrides its one fixture.
+    """Base of the suites. An author subclasses one, calls the class `Test...` and overrides its one fixture.
 
     Attributes:
         subject: Name of that fixture.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every suite asks of a plugin's configuration class: it survives JSON, it is lean, and its implementation needs no torch."""
+"""What suites ask of a configuration class: it survives JSON, imports little and names what it configures."""
 
 from __future__ import annotations
 

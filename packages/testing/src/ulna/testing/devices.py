@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that robots, teleoperators and cameras share: pure construction, atomic connection, safe disconnection, silent calibration."""
+"""Checks that devices share: pure construction, atomic connection, safe disconnection, silent calibration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import contextlib
 import inspect
 import io
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +22,7 @@ from ulna.testing.checks import NotExercised, expect, refused
 from ulna.testing.isolation import isolated_home, leftovers, recorded_io
 
 __all__ = [
-    "Injected",
+    "InjectedError",
     "calibrates_as_dialogue",
     "closing",
     "components",
@@ -40,7 +41,7 @@ D = TypeVar("D", bound=Any)
 Part = Device | MotorsBus | Camera
 
 
-class Injected(DeviceConnectError):
+class InjectedError(DeviceConnectError):
     """The error that the checks put in the way of a device."""
 
 
@@ -176,15 +177,14 @@ def disconnect_releases(device: Any, use: Callable[[Any], object]) -> None:
     with closing(device):
         device.connect()
         use(device)
-    with leftovers() as left:
-        with closing(device):
-            device.connect()
-            use(device)
+    with leftovers() as left, closing(device):
+        device.connect()
+        use(device)
     expect(not left, f"after disconnect() there is still {left}")
 
 
 def _raise_injected(*_: Any, **__: Any) -> None:
-    raise Injected("This error is injected by the conformance suite.")
+    raise InjectedError("This error is injected by the conformance suite.")
 
 
 @contextmanager
@@ -226,7 +226,7 @@ def connects_atomically(device: Device) -> None:
             try:
                 with trap(one):
                     one.connect()
-            except Injected:
+            except InjectedError:
                 tried += 1
                 _is_all_closed(one, label)
             else:
@@ -242,10 +242,18 @@ def connects_atomically(device: Device) -> None:
 def _traps(device: Device, count: int) -> Iterator[tuple[str, Callable[[Any], Any]]]:
     """Yield ways to make `connect` fail: at each part opened, at each component, and at configuring."""
     for index in range(count):
-        yield f"at part {index + 1} of {count}", lambda one, i=index: _open_fails_at(one._parts, i)
+        yield f"at part {index + 1} of {count}", partial(_part_fails, index)
     for name in components(device):
-        yield f"at {name}", lambda one, n=name: patched(components(one)[n], "connect", _raise_injected)
+        yield f"at {name}", partial(_component_fails, name)
     yield "at configure()", lambda one: patched(one, "configure", _raise_injected)
+
+
+def _part_fails(index: int, device: Any) -> AbstractContextManager[Any]:
+    return _open_fails_at(device._parts, index)
+
+
+def _component_fails(name: str, device: Any) -> AbstractContextManager[Any]:
+    return patched(components(device)[name], "connect", _raise_injected)
 
 
 def disconnect_tries_all(device: Any) -> None:
@@ -254,7 +262,7 @@ def disconnect_tries_all(device: Any) -> None:
     Args:
         device: A disconnected device.
     """
-    names = [n for n, part in components(device).items() if isinstance(part, (MotorsBus, Camera, Device))]
+    names = list(components(device))
     if not names:
         raise NotExercised("it has no bus, camera or device of its own")
     tried = 0
@@ -365,5 +373,5 @@ def _stuck(device: Any) -> None:
         original()
         _raise_injected()
 
-    with closing(device), patched(device, "configure", configure), contextlib.suppress(Injected):
+    with closing(device), patched(device, "configure", configure), contextlib.suppress(InjectedError):
         device.connect()

@@ -57,7 +57,9 @@ class Installed:
             paths = {PurePosixPath(p.relative_to(self.base).as_posix()) for p in found}
         else:
             paths = {PurePosixPath(str(p)) for p in self._distribution.files or ()}
-        return sorted(p for p in paths if not p.parts[0].endswith((".dist-info", ".data")) and "__pycache__" not in p.parts)
+        return sorted(
+            p for p in paths if not p.parts[0].endswith((".dist-info", ".data")) and "__pycache__" not in p.parts
+        )
 
     def _is_editable(self) -> bool:
         return bool(self._direct_url().get("dir_info", {}).get("editable"))

@@ -148,7 +148,7 @@ def recorded_io() -> Iterator[IoLog]:
             log.events.append(f"start of the thread {thread.name}")
         start(thread)
 
-    threading.Thread.start = noted  # type: ignore[method-assign]
+    threading.Thread.start = noted  # type: ignore[method-assign, assignment]
     try:
         yield log
     finally:

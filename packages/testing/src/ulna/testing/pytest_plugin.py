@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: isolated homes and registries as fixtures, and the report of what conformance checks did not exercise."""
+"""The pytest plugin: isolated homes and registries, and the report of what checks did not exercise."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ __all__ = ["seeded"]
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed Python's, numpy's and, where it is installed, torch's generator for the block; afterwards they go on as before.
+    """Seed Python's, numpy's and, if installed, torch's generator for the block; then they go on as before.
 
     Args:
         seed: The seed.
@@ -26,7 +26,7 @@ def seeded(seed: int) -> Iterator[None]:
     state, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - plugins may use the old generator
     with ExitStack() as stack:
         stack.callback(random.setstate, state)
-        stack.callback(np.random.set_state, numbers)  # noqa: NPY002
+        stack.callback(np.random.set_state, numbers)
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002
         if importlib.util.find_spec("torch") is not None:

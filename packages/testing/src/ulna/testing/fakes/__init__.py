@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fakes of every kind of plugin, with scripted faults and call logs. Names resolve on use; only what needs torch imports it."""
+"""Fakes of every kind of plugin, with scripted faults and call logs. Names resolve on use."""
 
 from __future__ import annotations
 

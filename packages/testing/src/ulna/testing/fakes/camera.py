@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake camera: frames come from a clock and count themselves; it can freeze, be unplugged and come back. It starts no thread."""
+"""A fake camera: frames come from a clock and count themselves; it can freeze, be unplugged and come back."""
 
 from __future__ import annotations
 

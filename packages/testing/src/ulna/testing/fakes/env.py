@@ -57,7 +57,7 @@ class FakeSpace:
 
 
 class FakeEnv:
-    """Points that walk to goals. An observation holds where the point is and where its goal is. Finished copies start over by themselves.
+    """Points that walk to goals; an observation holds both. Finished copies start over by themselves.
 
     Args:
         num_envs: Number of copies.
@@ -117,7 +117,7 @@ class FakeEnv:
             action: float32 (num_envs, size), in [-1, 1].
 
         Returns:
-            Observation, reward, terminated, truncated and info; info has `is_success` of every copy, and `final_info` at an end.
+            Observation, reward, terminated, truncated and info; that has `is_success`, and `final_info` at an end.
         """
         self.faults.called("step")
         self._place = np.clip(self._place + _STEP * np.asarray(action, dtype=float), -5, 5)

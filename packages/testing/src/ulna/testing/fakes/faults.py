@@ -74,7 +74,7 @@ class _Failure:
 
 
 class FaultPlan:
-    """What goes wrong with a fake, and a log of the calls it got. Every fake has one as `faults`; change it at any time.
+    """What goes wrong with a fake, and a log of its calls. Every fake has one as `faults`; change it at any time.
 
     The same plan does the same thing each time: losses by probability come from `seed`.
 
@@ -94,7 +94,7 @@ class FaultPlan:
         self.calls: list[Call] = []
         self.dead: set[str] = set()
         self.frozen = self.unplugged = False
-        self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
+        self._random = random.Random(seed)
         self._lose_every = 0
         self._lose_probability = 0.0
         self._exchanges = 0

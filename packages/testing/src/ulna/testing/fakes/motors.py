@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fake motor bus with its registers in memory: torque, goals, limits and homing as on a real one, lost replies and dead motors on request."""
+"""A fake motor bus with its registers in memory; replies get lost and motors die on request."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ class FakeMotorsBus(MotorsBus):
             raise DeviceAlreadyConnectedError(f"{self!r} is already connected.", device=self.port)
         self.faults.called("connect", handshake)
         if self.faults.unplugged:
-            raise DeviceConnectError(f"{self.port} is not there.", device=self.port, hint="Plug it in: faults.replug().")
+            raise DeviceConnectError(
+                f"{self.port} is not there.", device=self.port, hint="Plug it in: faults.replug()."
+            )
         if handshake:
             missing = [name for name in self.motors if name in self.faults.dead]
             if missing:

@@ -52,7 +52,8 @@ class FakePolicy(PreTrainedPolicy):
         self._action_queue.clear()
 
     def _chunk(self, batch: dict[str, Tensor]) -> Tensor:
-        return self.body(batch[OBS_STATE]).unflatten(-1, (self.config.chunk_size, self.action_size))  # (B, chunk, A)
+        flat: Tensor = self.body(batch[OBS_STATE])
+        return flat.reshape(*flat.shape[:-1], self.config.chunk_size, self.action_size)  # (B, chunk, A)
 
     def forward(self, batch: dict[str, Tensor], reduction: str = "mean") -> tuple[Tensor, dict[str, Any]]:
         """Compute the mean absolute error of the actions that are not padding; see `PreTrainedPolicy.forward`."""

@@ -109,9 +109,7 @@ class FakeRobot(Robot):
         self.bus.set_half_turn_homings()
         ranges = yield from self._moving(self.bus.record_ranges_of_motion())
         held = self.bus.read_calibration()
-        calibration = {
-            n: MotorCalibration(c.id, 0, c.homing_offset, *ranges[n]) for n, c in held.items()
-        }
+        calibration = {n: MotorCalibration(c.id, 0, c.homing_offset, *ranges[n]) for n, c in held.items()}
         self.bus.write_calibration(calibration)
         if self.id is not None:
             self.save_calibration(calibration)

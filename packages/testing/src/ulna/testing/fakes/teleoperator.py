@@ -8,7 +8,7 @@ from typing import Any
 
 from ulna.core.devices import OpenParts
 from ulna.core.errors import DeviceConnectError, DeviceError
-from ulna.core.teleoperators import TeleopEvents, Teleoperator
+from ulna.core.teleoperators import Teleoperator, TeleopEvents
 from ulna.core.types import RobotAction
 from ulna.testing.fakes.configs import FakeTeleoperatorConfig
 from ulna.testing.fakes.faults import FaultPlan

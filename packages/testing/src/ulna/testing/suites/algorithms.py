@@ -24,9 +24,10 @@ __all__ = ["AlgorithmSuite"]
 
 
 class AlgorithmSuite(Suite):
-    """Checks of an RL algorithm. Override the fixture `algorithm`; it returns one with its policy, of tiny shapes, optimizers not made yet.
+    """Checks of an RL algorithm. Override the fixture `algorithm`; it returns one with its policy, of tiny shapes.
 
-    Override `batches` where it needs other batches than transitions, and `identity_error` to have it learn a task of known solution.
+    Its optimizers are not made yet. Override `batches` where it needs other batches than transitions, and
+    `identity_error` to have it learn a task of known solution.
 
     Attributes:
         vendor_modules: Libraries that the configuration module must not import.
@@ -135,7 +136,7 @@ class AlgorithmSuite(Suite):
         "Keep what make_optimizers_and_scheduler made and return it from get_optimizers.",
     )
     def test_a05_optimizers(self, algorithm: RLAlgorithm) -> None:
-        made = algorithm.make_optimizers_and_scheduler()
+        made: Any = algorithm.make_optimizers_and_scheduler()
         expect(isinstance(made, dict) and made, f"make_optimizers_and_scheduler returned {made!r}")
         wrong = [name for name, optimizer in made.items() if not hasattr(optimizer, "param_groups")]
         expect(not wrong, f"these are no optimizers: {', '.join(wrong)}")
@@ -151,7 +152,7 @@ class AlgorithmSuite(Suite):
     def test_a06_finite_figures(self, algorithm: RLAlgorithm) -> None:
         for stats in self._trained(self._fresh(algorithm)):
             expect(isinstance(stats, TrainingStats), f"update returned a {type(stats).__name__}")
-            figures = stats.to_log_dict()
+            figures: dict[str, Any] = dict(stats.to_log_dict())
             expect(figures, "update returned no figure")
             wrong = [f"{k} = {v!r}" for k, v in figures.items() if not (isinstance(v, float) and math.isfinite(v))]
             expect(not wrong, f"these figures are no finite floats: {', '.join(wrong)}")
@@ -269,7 +270,9 @@ class AlgorithmSuite(Suite):
             made.policy.reset()
             with seeded(2):
                 actions.append(made.policy.select_action(batch).detach())
-        expect(not batches.differences(actions[0], actions[1], 1e-5), "the actor chooses other actions than the learner")
+        expect(
+            not batches.differences(actions[0], actions[1], 1e-5), "the actor chooses other actions than the learner"
+        )
 
     @check(
         "A14-weights-version",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ __all__ = ["CameraSuite"]
 class CameraSuite(Suite):
     """Checks of a camera. Override the fixture `camera`; it returns one that is not connected.
 
-    Override `freeze`, `thaw`, `unplug` and `replug` where the camera is simulated, so that stalls and losses are exercised.
+    Override `freeze`, `thaw`, `unplug` and `replug` where the camera is simulated, to exercise stalls and losses.
 
     Attributes:
         vendor_modules: Libraries of the vendor that its configuration module must not import.
@@ -97,7 +98,7 @@ class CameraSuite(Suite):
 
     @check(
         "C02-failed-connect-closes",
-        "Connecting a camera that is not there raises DeviceConnectError and leaves it closed, with no thread or file open.",
+        "Connecting a camera that is not there raises DeviceConnectError and leaves it closed, no thread or file open.",
         "Undo in connect everything done so far before the error leaves it.",
     )
     def test_c02_failed_connect_closes(self, camera: Camera) -> None:
@@ -153,7 +154,7 @@ class CameraSuite(Suite):
     @check(
         "C07-frame-format",
         "Frames are uint8 of shape (height, width, 3), height and width being those of the settings.",
-        "Convert, rotate and check frames before they are handed out; refuse in connect a size the device does not give.",
+        "Convert, rotate and check frames before handing them out; refuse in connect a size the device does not give.",
     )
     def test_c07_frame_format(self, camera: Camera) -> None:
         with devices.closing(camera):
@@ -175,7 +176,7 @@ class CameraSuite(Suite):
         with devices.closing(camera):
             camera.connect()
             frames = [camera.read_frame() for _ in range(4)]
-        for one, next_one in zip(frames, frames[1:], strict=False):
+        for one, next_one in pairwise(frames):
             expect(next_one.number > one.number, f"frame {next_one.number} came after frame {one.number}")
             expect(next_one.captured_at_s > one.captured_at_s, "two frames in a row have the same capture time")
 
@@ -195,7 +196,7 @@ class CameraSuite(Suite):
 
     @check(
         "C10-stale-error",
-        "latest_frame and read_latest raise StaleFrameError, with the age, when the newest frame is older than allowed.",
+        "latest_frame and read_latest raise StaleFrameError, with the age, when the newest frame is too old.",
         "Leave both to the base class, and stamp frames with the clock that _now reads.",
     )
     def test_c10_stale_error(self, camera: Camera) -> None:
@@ -251,7 +252,7 @@ class CameraSuite(Suite):
 
     @check(
         "C13-loss-is-seen",
-        "An unplugged camera becomes lost: it is not connected, reading raises, and after plugging in it connects again.",
+        "An unplugged camera is lost: it is not live, reading raises, and plugged in again it connects again.",
         "Set the state to LOST when the reading thread gives up, and let connect start over from there.",
     )
     def test_c13_loss_is_seen(self, camera: Camera) -> None:

@@ -21,7 +21,7 @@ __all__ = ["EnvSuite"]
 
 
 class EnvSuite(Suite):
-    """Checks of an environment. Override the fixture `env_config`; it returns settings, of short episodes where the suite allows.
+    """Checks of an environment. Override the fixture `env_config`; it returns settings, best of short episodes.
 
     Attributes:
         vendor_modules: Libraries that the configuration module must not import.
@@ -81,7 +81,7 @@ class EnvSuite(Suite):
     )
     def test_e03_vector_environments(self, env_config: EnvConfig) -> None:
         for count in (1, self.num_envs):
-            made = make_env(env_config, count)
+            made: Any = make_env(env_config, count)
             try:
                 expect(isinstance(made, dict) and made, f"create_envs returned {type(made).__name__}")
                 for suite, tasks in made.items():
@@ -191,7 +191,7 @@ class EnvSuite(Suite):
 
     @check(
         "E09-features-tell-the-truth",
-        "Every declared feature is in the observation (or is the action) with the declared shape, and has a policy key.",
+        "Every declared feature is in the observation (or is the action) in its declared shape, and has a policy key.",
         "Let features and features_map name what the environment gives; nested keys are written a/b.",
     )
     def test_e09_features_tell_the_truth(self, env_config: EnvConfig) -> None:

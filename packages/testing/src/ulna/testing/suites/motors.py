@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -37,10 +37,10 @@ _MODES = {
 
 
 class MotorsBusSuite(Suite):
-    """Checks of a motor bus. Override the fixture `bus`; it returns one that is not connected, with at least two simulated motors.
+    """Checks of a motor bus. Override the fixture `bus`; it returns one, not connected, with at least two motors.
 
-    Override `lose_replies` and `kill` where the wire is simulated, so that faults are exercised. The suite writes a calibration of its
-    own to the motors. A bus that stores something else than goals and limits says so by setting `goal_name` to None.
+    Override `lose_replies` and `kill` where the wire is simulated, so that faults are exercised. The suite writes a
+    calibration of its own to the motors. A bus without goals to be read back sets `goal_name` to None.
 
     Attributes:
         goal_name: Register that takes a goal and can be read back; None when there is none.
@@ -253,11 +253,12 @@ class MotorsBusSuite(Suite):
     )
     def test_m09_unknown_motor_refused(self, bus: MotorsBus) -> None:
         with self._session(bus, calibrated=False):
-            for what, call in {
+            calls: dict[str, Callable[[], object]] = {
                 "sync_read": lambda: bus.sync_read(self.position_name, ["no_such_motor"], normalize=False),
                 "sync_write": lambda: bus.sync_write(self.position_name, {"no_such_motor": 1}, normalize=False),
                 "disable_torque": lambda: bus.disable_torque("no_such_motor"),
-            }.items():
+            }
+            for what, call in calls.items():
                 with refused(ValueError, f"{what} of 'no_such_motor'"):
                     try:
                         call()
@@ -283,7 +284,7 @@ class MotorsBusSuite(Suite):
 
     @check(
         "M11-dead-motor-is-named",
-        "A motor that never answers makes reads fail with its name after a bounded number of tries; the others still answer.",
+        "A motor that never answers makes reads fail with its name after bounded tries; the others still answer.",
         "Raise MotorCommunicationError(motors=[...]) after num_retry repetitions.",
     )
     def test_m11_dead_motor_is_named(self, bus: MotorsBus) -> None:
@@ -316,16 +317,15 @@ class MotorsBusSuite(Suite):
     def test_m12_handshake_names_missing(self, bus: MotorsBus) -> None:
         dead = next(iter(bus.motors))
         self.kill(bus, dead)
-        with leftovers() as left:
-            with refused(MissingMotorsError, f"connect() with {dead} missing"):
-                try:
-                    bus.connect()
-                except MissingMotorsError as error:
-                    expect(dead in error.missing, f"missing is {error.missing}, expected {dead!r}")
-                    raise
-                finally:
-                    is_open = bus.is_connected
-                    bus.disconnect() if is_open else None
+        with leftovers() as left, refused(MissingMotorsError, f"connect() with {dead} missing"):
+            try:
+                bus.connect()
+            except MissingMotorsError as error:
+                expect(dead in error.missing, f"missing is {error.missing}, expected {dead!r}")
+                raise
+            finally:
+                is_open = bus.is_connected
+                bus.disconnect() if is_open else None
         expect(not is_open, "the port stayed open after connect() failed")
         expect(not left, f"after the failed connect() there is still {left}")
 
@@ -483,12 +483,13 @@ class MotorsBusSuite(Suite):
         with self._session(bus):
             bus.enable_torque(first)
             before = bus.torque_state()
-            expect(before == {n: n == first for n in bus.motors}, f"torque of {first} was enabled, the state is {before}")
+            expect(
+                before == {n: n == first for n in bus.motors}, f"torque of {first} was enabled, the state is {before}"
+            )
             error = RuntimeError("raised by the conformance suite in the block")
-            with contextlib.suppress(RuntimeError):
-                with bus.torque_disabled():
-                    inside = bus.torque_state()
-                    raise error
+            with contextlib.suppress(RuntimeError), bus.torque_disabled():
+                inside = bus.torque_state()
+                raise error
             after = bus.torque_state()
         expect(not any(inside.values()), f"inside torque_disabled the state is {inside}")
         expect(before == after, f"torque was {before} before torque_disabled and {after} after it")

@@ -65,7 +65,7 @@ class PackagingSuite(Suite):
     @check(
         "K01-is-a-plugin",
         "The distribution is installed and declares at least one entry point in a group of Ulna.",
-        'Add [project.entry-points."ulna.robots"] my_arm = "my_package.config:MyArmConfig" to pyproject.toml and reinstall.',
+        'Write my_arm = "my_package.config:MyArmConfig" under [project.entry-points."ulna.robots"], and reinstall.',
     )
     def test_k01_is_a_plugin(self, distribution: str) -> None:
         expect(Installed.find(distribution), f"{distribution} is not installed; install it with: pip install -e .")
@@ -94,7 +94,7 @@ class PackagingSuite(Suite):
     @check(
         "K03-one-name",
         "The type that a class says it has is the name of its entry point, or of one of them if it has several.",
-        "Give the configuration class `type: str = \"...\"` (a step class `registry_name`) equal to the entry point's name.",
+        'Give the class `type: str = "..."` (a step class `registry_name`) equal to the name of the entry point.',
     )
     def test_k03_one_name(self, distribution: str) -> None:
         self._records(distribution)
@@ -155,7 +155,10 @@ class PackagingSuite(Suite):
     )
     def test_k06_namespace_stays_open(self, distribution: str) -> None:
         installed = self._installed(distribution)
-        closed = {"ulna/__init__.py", *(f"ulna/{kind}/__init__.py" for kind in KINDS if kind not in ("commands", "hooks"))}
+        closed = {
+            "ulna/__init__.py",
+            *(f"ulna/{kind}/__init__.py" for kind in KINDS if kind not in ("commands", "hooks")),
+        }
         bad = sorted(closed & {path.as_posix() for path in installed.files()})
         expect(not bad, f"it ships {', '.join(bad)}")
 
@@ -172,7 +175,7 @@ class PackagingSuite(Suite):
 
     @check(
         "K08-lean-imports",
-        "Importing what the entry points name imports neither torch nor a vendor's library (processor steps may use torch).",
+        "Importing what the entry points name imports neither torch nor a vendor's library; processor steps may.",
         "Keep configurations in modules of their own and import libraries where they are used.",
     )
     def test_k08_lean_imports(self, distribution: str) -> None:
@@ -214,7 +217,9 @@ class PackagingSuite(Suite):
         installed = self._installed(distribution)
         if normalize(distribution) == "ulna-testing":
             raise NotExercised("it is ulna-testing itself")
-        found = [hit for path in installed.python_files() for hit in sources.imports_of(path, ("ulna.testing", "pytest"))]
+        found = [
+            hit for path in installed.python_files() for hit in sources.imports_of(path, ("ulna.testing", "pytest"))
+        ]
         found += [f.as_posix() for f in installed.files() if f.parts[0] in ("tests", "test")]
         expect(not found, f"test code is shipped: {', '.join(found)}")
 

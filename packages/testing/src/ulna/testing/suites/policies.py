@@ -31,14 +31,14 @@ _PICKLES = (".bin", ".ckpt", ".pickle", ".pkl", ".pt", ".pth")
 
 
 class PolicySuite(Suite):
-    """Checks of a policy. Override the fixture `policy_config`; it returns settings with features, of shapes so small that a check takes milliseconds.
+    """Checks of a policy. Override the fixture `policy_config`; it returns settings with features, of tiny shapes.
 
-    Override `batch` and `training_batch` where a policy needs other inputs (tokens, say), `action_loss` where the loss has other terms
-    than the error of the actions, and `make` where building takes more than the settings.
+    Override `batch` and `training_batch` where a policy needs other inputs (tokens, say), `action_loss` where the loss
+    has other terms than the error of the actions, and `make` where building takes more than the settings.
 
     Attributes:
         vendor_modules: Libraries that the configuration module must not import.
-        masks_padding: Whether padded actions are left out of the loss; False only where a method supervises them on purpose.
+        masks_padding: Whether padded actions are left out of the loss; False where they are supervised on purpose.
         padding_key: Key of the mask of padded actions, True where padded.
         tolerance: Largest difference between numbers that should be equal.
     """
@@ -207,7 +207,7 @@ class PolicySuite(Suite):
 
     @check(
         "P06-optimizer-preset",
-        "get_optimizer_preset gives settings that make an optimizer of get_optim_params, which reaches trainable tensors.",
+        "get_optimizer_preset makes an optimizer of get_optim_params that reaches trainable tensors.",
         "Return from get_optim_params parameters or groups with `params`.",
     )
     def test_p06_optimizer_preset(self, policy_config: PreTrainedConfig) -> None:
@@ -356,7 +356,9 @@ class PolicySuite(Suite):
                 expect(tuple(action.shape) == (size, *shape), text)
             chunk = self._chunk(self._make(policy_config), batch)
             fits = chunk.ndim == 2 + len(shape) and chunk.shape[0] == size and tuple(chunk.shape[2:]) == shape
-            text = f"predict_action_chunk gave {tuple(chunk.shape)}, expected ({size}, chunk, {shape[0] if shape else ''})"
+            text = (
+                f"predict_action_chunk gave {tuple(chunk.shape)}, expected ({size}, chunk, {shape[0] if shape else ''})"
+            )
             expect(fits and chunk.shape[1] >= self._steps(policy_config), text)
 
     @check(
@@ -407,8 +409,12 @@ class PolicySuite(Suite):
     )
     def test_p17_deterministic(self, policy_config: PreTrainedConfig) -> None:
         batch, training = self.batch(policy_config, 2), self.training_batch(policy_config, 2)
-        pairs = [(self._chunk(p, batch), self._loss(p, training)[0].detach()) for p in map(self._make, [policy_config] * 2)]
-        expect(self._same(pairs[0][0], pairs[1][0]), "two policies with the same weights and seed predict other actions")
+        pairs = [
+            (self._chunk(p, batch), self._loss(p, training)[0].detach()) for p in map(self._make, [policy_config] * 2)
+        ]
+        expect(
+            self._same(pairs[0][0], pairs[1][0]), "two policies with the same weights and seed predict other actions"
+        )
         expect(self._same(pairs[0][1], pairs[1][1]), "two policies with the same weights and seed have another loss")
 
     @check(
@@ -419,7 +425,10 @@ class PolicySuite(Suite):
     def test_p18_no_gradient_when_acting(self, policy_config: PreTrainedConfig) -> None:
         policy, batch = self._make(policy_config), self.batch(policy_config, 2)
         with seeded(1):
-            found = {"select_action": policy.select_action(batch), "predict_action_chunk": policy.predict_action_chunk(batch)}
+            found = {
+                "select_action": policy.select_action(batch),
+                "predict_action_chunk": policy.predict_action_chunk(batch),
+            }
         for name, action in found.items():
             expect(not action.requires_grad, f"what {name} returned requires a gradient")
 
@@ -454,7 +463,7 @@ class PolicySuite(Suite):
         expect(loss.ndim == 0, f"the loss has the shape {tuple(loss.shape)}, expected a scalar")
         expect(bool(loss.isfinite()), f"the loss is {float(loss.detach())}")
         expect(figures is None or isinstance(figures, dict), f"the figures are a {type(figures).__name__}")
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         moved = [p for p in policy.parameters() if p.grad is not None and bool(p.grad.abs().sum() > 0)]
         expect(moved, "no parameter got a gradient")
 
@@ -514,7 +523,9 @@ class PolicySuite(Suite):
         other = batch[ACTION].clone()
         other[pad] += 7.0
         one, two = self._padded(policy, batch, pad), self._padded(policy, {**batch, ACTION: other}, pad)
-        expect(abs(one - two) <= 1e-4 * max(abs(one), 1e-3), f"other padded actions changed the loss from {one} to {two}")
+        expect(
+            abs(one - two) <= 1e-4 * max(abs(one), 1e-3), f"other padded actions changed the loss from {one} to {two}"
+        )
 
     @check(
         "P24-mask-is-required",

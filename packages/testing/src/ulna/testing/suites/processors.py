@@ -29,7 +29,8 @@ _SIDES = {PipelineFeatureType.OBSERVATION: TransitionKey.OBSERVATION, PipelineFe
 class ProcessorSuite(Suite):
     """Checks of a processor step. Override the fixture `step`; it returns one with its state, ready to run.
 
-    Override the methods `transition` and `features` where the step needs other inputs than a batch with state, picture and action.
+    Override the methods `transition` and `features` where the step needs other inputs than a batch with state, picture
+    and action.
 
     Attributes:
         tolerance: Largest difference between numbers that should be equal.
@@ -118,7 +119,7 @@ class ProcessorSuite(Suite):
 
     @check(
         "S02-config-is-complete",
-        "get_config is JSON, holds all constructor arguments, and with state_dict rebuilds a step that gives the same outputs.",
+        "get_config is JSON and complete: with state_dict it rebuilds a step that gives the same outputs.",
         "Return every setting from get_config and everything learnt from state_dict.",
     )
     def test_s02_config_is_complete(self, step: ProcessorStep, tmp_path: Path) -> None:
@@ -157,7 +158,10 @@ class ProcessorSuite(Suite):
         returned = step(given)
         lost = [key.value for key in given if key not in returned]
         expect(not lost, f"the transition lost {', '.join(lost)}")
-        for key, name in ((TransitionKey.COMPLEMENTARY_DATA, "key_of_the_user"), (TransitionKey.INFO, "info_of_the_user")):
+        for key, name in (
+            (TransitionKey.COMPLEMENTARY_DATA, "key_of_the_user"),
+            (TransitionKey.INFO, "info_of_the_user"),
+        ):
             kept = (returned[key] or {}).get(name)
             expect(kept is mark, f"{name!r} of {key.value} did not survive")
 
@@ -179,7 +183,9 @@ class ProcessorSuite(Suite):
 
     def _expect_told(self, side: str, told: Mapping[str, PolicyFeature], found: Mapping[str, Any]) -> None:
         missing, extra = [k for k in told if k not in found], [k for k in found if k not in told]
-        expect(not missing, f"transform_features promises {', '.join(missing)} in the {side}, which the step does not give")
+        expect(
+            not missing, f"transform_features promises {', '.join(missing)} in the {side}, which the step does not give"
+        )
         expect(not extra, f"the step gives {', '.join(extra)} in the {side}, which transform_features does not name")
         for key, feature in told.items():
             shape = tuple(found[key].shape)

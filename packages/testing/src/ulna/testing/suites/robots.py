@@ -28,7 +28,8 @@ _NOT_FINITE = (math.nan, math.inf, -math.inf)
 class RobotSuite(Suite):
     """Checks of a robot. Override the fixture `robot`; it returns one that is not connected, on simulated hardware.
 
-    Its default `connect()` must work: give it settings whose calibration exists. The suite makes more of the same class and settings.
+    Its default `connect()` must work: give it settings whose calibration exists. The suite makes more robots of
+    the same class and settings.
 
     Attributes:
         vendor_modules: Libraries of the robot's vendor that its configuration module must not import.
@@ -96,7 +97,7 @@ class RobotSuite(Suite):
         """Note every call that reaches the driver."""
         calls: list[str] = []
         with ExitStack() as stack:
-            spied = [(robot, "_send_action")]
+            spied: list[tuple[Any, str]] = [(robot, "_send_action")]
             for part in devices.components(robot).values():
                 if isinstance(part, MotorsBus):
                     spied += [(part, "write"), (part, "sync_write")]
@@ -105,9 +106,8 @@ class RobotSuite(Suite):
             yield calls
 
     def _refuses(self, robot: Robot, action: Mapping[str, Any], what: str) -> None:
-        with self._driver(robot) as calls:
-            with refused(ActionError, what):
-                robot.send_action(action)
+        with self._driver(robot) as calls, refused(ActionError, what):
+            robot.send_action(action)
         expect(not calls, f"{what} was refused, but only after {', '.join(calls)} was called")
 
     @check(
@@ -227,7 +227,7 @@ class RobotSuite(Suite):
 
     @check(
         "R12-missing-key-refused",
-        "An action that lacks a declared key raises ActionError before any driver is called, unless partial_actions is True.",
+        "An action that lacks a key raises ActionError before any driver is called, unless partial_actions is True.",
         "Leave send_action to the base class; set partial_actions = True where a part of the keys makes sense.",
     )
     def test_r12_missing_key_refused(self, robot: Robot) -> None:
@@ -259,7 +259,7 @@ class RobotSuite(Suite):
 
     @check(
         "R14-returns-sent-keys",
-        "send_action returns a finite number (or array) for every key it was given, and leaves the caller's action alone.",
+        "send_action returns a finite value for every key it was given, and leaves the caller's action alone.",
         "Return from _send_action a new dict with the value really sent for each key.",
     )
     def test_r14_returns_sent_keys(self, robot: Robot) -> None:
@@ -270,7 +270,9 @@ class RobotSuite(Suite):
             returned = robot.send_action(action)
         expect(isinstance(returned, dict), f"send_action returned {type(returned).__name__}, expected a dict")
         FeatureSpecs.of(robot.action_features).check_action(returned, owner="the check of what was returned")
-        expect(list(map(id, action.values())) == list(map(id, before.values())), "send_action changed the caller's action")
+        expect(
+            list(map(id, action.values())) == list(map(id, before.values())), "send_action changed the caller's action"
+        )
         expect(returned is not action, "send_action returned the caller's own dict")
 
     @check(
@@ -310,7 +312,9 @@ class RobotSuite(Suite):
         (first, first_written), (second, second_written) = results
         moved = [k for k in first if not _same(first[k], second.get(k), 1.0)]
         moved += [m for m in first_written if not _same(first_written[m], second_written.get(m), 1.0)]
-        expect(not moved, f"with the keys in another order, other values were sent for {', '.join(dict.fromkeys(moved))}")
+        expect(
+            not moved, f"with the keys in another order, other values were sent for {', '.join(dict.fromkeys(moved))}"
+        )
 
     @check(
         "R17-calibrate-is-a-dialogue",

@@ -14,7 +14,7 @@ from ulna.core.calibration import CalibrationStep
 from ulna.core.capabilities import HasTeleopEvents
 from ulna.core.errors import ActionError, DeviceNotConnectedError
 from ulna.core.features import FeatureSpecs
-from ulna.core.teleoperators import TeleopEvents, Teleoperator
+from ulna.core.teleoperators import Teleoperator, TeleopEvents
 from ulna.testing import configs, devices
 from ulna.testing.checks import NotExercised, Suite, check, expect, refused
 from ulna.testing.suites.dialogues import answer_step
@@ -23,7 +23,7 @@ __all__ = ["TeleoperatorSuite"]
 
 
 class TeleoperatorSuite(Suite):
-    """Checks of a teleoperator. Override the fixture `teleoperator`; it returns one that is not connected, on simulated hardware.
+    """Checks of a teleoperator. Override the fixture `teleoperator`; it returns one that is not connected.
 
     Its default `connect()` must work. The suite makes more of the same class and settings.
 
@@ -87,7 +87,7 @@ class TeleoperatorSuite(Suite):
 
     @check(
         "T03-atomic-connect",
-        "A connect that fails anywhere closes everything it had opened, and the teleoperator can be connected afterwards.",
+        "A connect that fails anywhere closes everything it had opened, and the teleoperator connects afterwards.",
         "Open every part in _connect through parts.open(name, opening, closing).",
     )
     def test_t03_atomic_connect(self, teleoperator: Teleoperator) -> None:
