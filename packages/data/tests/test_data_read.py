@@ -263,7 +263,8 @@ from ulna.core.errors import MissingDependencyError
 from ulna.data import LeRobotDataset, RGBEncoderConfig
 features = {{"x": {{"dtype": "float32", "shape": (2,), "names": None}},
             "cam": {{"dtype": "video", "shape": (48, 64, 3), "names": None}}}}
-with LeRobotDataset.create("a/b", 30, features, {str(tmp_path / "set")!r}, rgb_encoder=RGBEncoderConfig(vcodec="h264")) as d:
+h264 = RGBEncoderConfig(vcodec="h264")
+with LeRobotDataset.create("a/b", 30, features, {str(tmp_path / "set")!r}, rgb_encoder=h264) as d:
     for i in range(3):
         d.add_frame({{"x": [i, i], "cam": np.zeros((48, 64, 3), np.uint8), "task": "t"}})
     d.save_episode()

@@ -7,6 +7,7 @@ Three numberings exist and are translated only here: the *position* in the opene
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -56,12 +57,13 @@ class FrameIndex:
             what = f"episodes {wrong} do not exist" if wrong else "no episode was selected"
             raise DatasetError(f"{what.capitalize()}: the dataset has {total} episodes, numbered 0 to {total - 1}.")
         self.episodes: tuple[int, ...] = tuple(chosen)
-        self._starts = np.asarray(starts, dtype=np.int64)[chosen]
-        self._lengths = np.asarray(lengths, dtype=np.int64)[chosen]
-        self._ends = np.cumsum(self._lengths)
+        # Lists, because one number is wanted at a time: numpy takes several times longer for that.
+        self._starts: list[int] = np.asarray(starts, dtype=np.int64)[chosen].tolist()
+        self._lengths: list[int] = np.asarray(lengths, dtype=np.int64)[chosen].tolist()
+        self._ends: list[int] = np.cumsum(self._lengths, dtype=np.int64).tolist()
 
     def __len__(self) -> int:
-        return int(self._ends[-1]) if len(self._ends) else 0
+        return self._ends[-1] if self._ends else 0
 
     def locate(self, position: int) -> Position:
         """Translate a position.
@@ -79,10 +81,10 @@ class FrameIndex:
         if not -total <= position < total:
             raise IndexError(f"Position {position} is outside a dataset of {total} frames.")
         position %= total
-        slot = int(np.searchsorted(self._ends, position, side="right"))
-        length = int(self._lengths[slot])
-        frame = position - int(self._ends[slot]) + length
-        return Position(self.episodes[slot], frame, length, int(self._starts[slot]) + frame)
+        slot = bisect_right(self._ends, position)
+        length = self._lengths[slot]
+        frame = position - self._ends[slot] + length
+        return Position(self.episodes[slot], frame, length, self._starts[slot] + frame)
 
     def positions(self, episode: int) -> range:
         """Return the positions of an episode's frames.
@@ -93,10 +95,10 @@ class FrameIndex:
         Raises:
             DatasetError: It is not among the selected ones.
         """
-        slot = int(np.searchsorted(self.episodes, episode))
+        slot = bisect_left(self.episodes, episode)
         if slot == len(self.episodes) or self.episodes[slot] != episode:
             raise DatasetError(f"Episode {episode} is not among the opened ones.")
-        return range(int(self._ends[slot] - self._lengths[slot]), int(self._ends[slot]))
+        return range(self._ends[slot] - self._lengths[slot], self._ends[slot])
 
 
 def frame_offsets(key: str, seconds: Sequence[float], fps: int, tolerance_s: float) -> list[int]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -53,6 +54,7 @@ class LeRobotDatasetMetadata:
         table, findings = read_episode_files(self.root)
         self._episodes = EpisodeTable(table, self.info.video_keys)
         self._new_rows: list[EpisodeRow] = []
+        self._lock = threading.RLock()  # a recorder appends in its own thread
         self._stats: Stats | None = None
         self.broken: dict[int, str] = {}
         self.left_out: list[int] = []
@@ -60,6 +62,12 @@ class LeRobotDatasetMetadata:
         self._check()
         for finding in self.findings:
             logger.warning("%s: %s", self.repo_id, finding.message)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update({**state, "_lock": threading.RLock()})
 
     def _check(self) -> None:
         counted, found = self.info.total_episodes, len(self._episodes)
@@ -113,10 +121,11 @@ class LeRobotDatasetMetadata:
     @property
     def episodes(self) -> EpisodeTable:
         """The episode table."""
-        if self._new_rows:
-            rows = pa.Table.from_pylist([_without_stats(row) for row in self._new_rows])
-            self._episodes, self._new_rows = self._episodes.extended(rows), []
-        return self._episodes
+        with self._lock:
+            if self._new_rows:
+                rows = pa.Table.from_pylist([_without_stats(row) for row in self._new_rows])
+                self._episodes, self._new_rows = self._episodes.extended(rows), []
+            return self._episodes
 
     def append(self, row: EpisodeRow) -> None:
         """Take note of an episode that has just become durable. For recorders.
@@ -124,7 +133,8 @@ class LeRobotDatasetMetadata:
         Args:
             row: The episode.
         """
-        self._new_rows.append(row)
+        with self._lock:
+            self._new_rows.append(row)
 
     def reload_episodes(self) -> None:
         """Read the episode table again, after files were compacted. For recorders.
@@ -133,18 +143,21 @@ class LeRobotDatasetMetadata:
             DatasetFormatError: The table is not whole.
         """
         table, _ = read_episode_files(self.root)
-        self._episodes, self._new_rows = EpisodeTable(table, self.video_keys), []
+        with self._lock:
+            self._episodes, self._new_rows = EpisodeTable(table, self.video_keys), []
 
     @property
     def total_episodes(self) -> int:
         """Number of whole episodes."""
-        return len(self._episodes) + len(self._new_rows)
+        with self._lock:
+            return len(self._episodes) + len(self._new_rows)
 
     @property
     def total_frames(self) -> int:
         """Number of frames of the whole episodes."""
-        known = int(self._episodes.stops[-1]) if len(self._episodes) else 0
-        return known + sum(row.length for row in self._new_rows)
+        with self._lock:
+            known = int(self._episodes.stops[-1]) if len(self._episodes) else 0
+            return known + sum(row.length for row in self._new_rows)
 
     @property
     def total_tasks(self) -> int:

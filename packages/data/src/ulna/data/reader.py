@@ -59,6 +59,7 @@ class DatasetReader:
         self._windows = windows(delta_timestamps, self._features, meta.fps, tolerance_s)
         self._data_files = table.data_files
         self._video_files = table.video_files
+        self._video_keys = meta.video_keys
         self._video_starts = {key: starts.tolist() for key, starts in table.video_starts.items()}
         self._starts = table.starts.tolist()
         self._tasks = list(meta.tasks)
@@ -170,7 +171,9 @@ class DatasetReader:
         return decode_picture(value.as_buffer(), f"{table.path}: {feature.name!r} in row {row}")
 
     def _add_videos(self, item: Item, where: Position, frames: Mapping[str, npt.NDArray[np.int64]]) -> None:
-        keys = list(self._video_files)
+        keys = self._video_keys
+        if not keys:
+            return
         if len(keys) > 1 and not _in_worker():
             results = list(_threads().map(lambda key: self._video(key, where, frames.get(key)), keys))
         else:
