@@ -309,6 +309,9 @@ def test_other_names_are_mapped(toy_config: Make, helpers: SimpleNamespace, tmp_
     policy = helpers.CopyConfig.from_pretrained(model, overrides={"device": "cpu", "pretrained_path": model})
     with pytest.raises(FeatureError, match=r"observation.state.*observation.arm"):
         train(toy_config(policy=policy, output_dir=tmp_path / "a"), dataset=data)
+    names = {"observation.amr": "observation.state"}
+    with pytest.raises(ConfigError, match=r"rename_map.observation.amr.*observation.arm"):
+        train(toy_config(policy=policy, rename_map=names, output_dir=tmp_path / "a"), dataset=data)
     names = {"observation.arm": "observation.state"}
     config = toy_config(policy=policy, rename_map=names, output_dir=tmp_path / "b", steps=1)
     second = train(config, dataset=data)

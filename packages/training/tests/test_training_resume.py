@@ -19,6 +19,7 @@ from ulna.core.errors import CheckpointError, ConfigError
 from ulna.core.policy_config import PreTrainedConfig
 from ulna.training import (
     DatasetConfig,
+    Trainer,
     TrainPipelineConfig,
     capture_rng,
     find_checkpoint,
@@ -138,6 +139,30 @@ def test_two_halves_equal_the_whole(
     assert all(torch.equal(value, capture_rng()[key]) for key, value in expected_generators.items())
 
 
+def test_without_a_seed_resuming_is_exact_too(
+    toy_config: Callable[..., TrainPipelineConfig], helpers: SimpleNamespace, tmp_path: Path
+) -> None:
+    """`seed=null` draws another order each time and leaves the generators alone, but a resumed run keeps its order."""
+    torch.manual_seed(11)
+    expected = torch.rand(3)
+    orders = []
+    for name in ("a", "b"):
+        whole = helpers.Recorder()
+        torch.manual_seed(11)
+        config = toy_config(seed=None, steps=6, save_freq=3, output_dir=tmp_path / name)
+        run = train(config, dataset=helpers.copy_data(), observers=[whole]).output_dir
+        orders.append(find_checkpoint(run).training_step()["ulna"]["sampler_seed"])
+        rest = helpers.Recorder()
+        again = TrainPipelineConfig.from_checkpoint(run / "checkpoints/000003")
+        train(again, dataset=helpers.copy_data(), observers=[rest])
+        assert rest.losses == whole.losses[3:]
+    assert orders[0] != orders[1]
+    torch.manual_seed(11)
+    toy = toy_config(seed=None, steps=1, output_dir=tmp_path / "c")
+    Trainer(toy, dataset=helpers.copy_data())
+    assert torch.equal(torch.rand(3), expected)
+
+
 def test_resume_with_another_batch_size_keeps_its_place(
     toy_config: Callable[..., TrainPipelineConfig], helpers: SimpleNamespace
 ) -> None:
@@ -149,6 +174,15 @@ def test_resume_with_another_batch_size_keeps_its_place(
         train(again, dataset=helpers.copy_data())
         state = find_checkpoint(result.output_dir).training_step()
         assert (state["step"], state["ulna"]["start_index"]) == (steps, place)
+
+
+def test_a_dataset_that_has_grown_is_told(
+    toy_config: Callable[..., TrainPipelineConfig], helpers: SimpleNamespace, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With other data a run goes on, but it is said that the order of samples is not that of one whole run."""
+    run = train(toy_config(steps=2), dataset=helpers.copy_data(40)).output_dir
+    train(TrainPipelineConfig.from_checkpoint(run, steps=4), dataset=helpers.copy_data(50))
+    assert "has 50 samples, at the checkpoint it had 40" in caplog.text
 
 
 @pytest.mark.parametrize("where", ["run", "checkpoints", "step", "last", "model", "train_config", "state_file"])

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ulna.core.constants import POSTPROCESSOR_NAME, PREPROCESSOR_NAME
-from ulna.core.errors import ConfigError, ConfigProblem
+from ulna.core.errors import ConfigError, ConfigProblem, nearest
 from ulna.core.factories import dataset_to_policy_features, fill_features, make_policy, make_pre_post_processors
 from ulna.core.features import FeatureType, NormalizationMode
 from ulna.core.hub import local_folder
@@ -202,8 +202,18 @@ def check_features(config: TrainPipelineConfig, meta: Any) -> None:
 
     Raises:
         FeatureError: A key is missing; the nearest ones are named.
-        ConfigError: The features do not suit the policy.
+        ConfigError: `rename_map` names a key that the data does not have, or the features do not suit the policy.
     """
     assert config.policy is not None
+    unknown = [key for key in config.rename_map if key not in meta.features]
+    if unknown:
+        near = {key: nearest(key, list(meta.features)) for key in unknown}
+        there = ", ".join(meta.features)
+        raise ConfigError(
+            [
+                ConfigProblem(f"rename_map.{k}", None, f"is no key of the data, which has {there}", near[k])
+                for k in unknown
+            ]
+        )
     fill_features(config.policy, dataset_to_policy_features(meta.features), config.rename_map)
     config.policy.validate_features()

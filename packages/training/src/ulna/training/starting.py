@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from ulna.core.errors import ConfigError, ConfigProblem
@@ -16,6 +18,8 @@ from ulna.training.datasets import TrainingDataset, episode_spans
 from ulna.training.sampling import EpisodeAwareSampler, RankBatches, SamplerState, compute_sampler_state
 
 __all__ = ["Start", "refuse_taken", "resumed_checkpoint", "set_cuda_flags", "starting_point"]
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -94,9 +98,14 @@ def starting_point(config: TrainPipelineConfig, dataset: TrainingDataset, checkp
         stops,
         drop_n_last_frames=getattr(config.policy, "drop_n_last_frames", 0) or 0,
         shuffle=True,
-        seed=torch.seed() % 2**32 if seed is None else seed,
+        seed=int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed,
     )
     step = int(saved.get("step", 0))
+    if own.get("frames", len(sampler)) != len(sampler):
+        text = (
+            "The dataset has %d samples, at the checkpoint it had %d: the order of samples is another one from here on."
+        )
+        _log.warning(text, len(sampler), own["frames"])
     if "epoch" in own:
         state = SamplerState(own["epoch"], own["start_index"])
     else:

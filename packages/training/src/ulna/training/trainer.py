@@ -255,8 +255,8 @@ class Trainer:
         self.parts.policy.update()
         done = time.perf_counter()
         times = {"data_s": read - began, "preprocessing_s": prepared - read, "update_s": done - prepared}
-        own = {k: v for k, v in (outputs or {}).items() if is_number(v)}
-        return {**own, "loss": loss, "grad_norm": norm, **times}
+        own = {name: value for name, value in (outputs or {}).items() if name != "loss" and is_number(value)}
+        return {"loss": loss, **own, "grad_norm": norm, **times}
 
     def prepare(self, batch: Batch) -> Batch:
         """Turn a batch of the dataset into one for the policy.
@@ -312,6 +312,7 @@ class Trainer:
         self.metrics.update(found)
         self._file.append(self.step, found)
         self._tell("evaluated", self.step, found)
+        call_hook("metrics", source="eval", values=found, step=self.step)
 
     def save(self) -> Path:
         """Write a checkpoint; older ones stay as they are until it is whole.
@@ -342,7 +343,13 @@ class Trainer:
             save_scheduler(parts.scheduler, checkpoint.state)
         save_rng(checkpoint.state / "rng_state.safetensors")
         where = self._place()
-        own = {"epoch": where.epoch, "start_index": where.start_index, "sampler_seed": self._start.batches.sampler.seed}
+        sampler = self._start.batches.sampler
+        own = {
+            "epoch": where.epoch,
+            "start_index": where.start_index,
+            "frames": len(sampler),
+            "sampler_seed": sampler.seed,
+        }
         step = {"step": self.step, "num_processes": 1, "batch_size": self.config.batch_size}
         write_json(checkpoint.state / TRAINING_STEP, {**step, OWN_KEY: {**own, "settings": own_settings}})
 
