@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -166,3 +167,14 @@ def test_conflicting_commands_are_shown_qualified(capsys: pytest.CaptureFixture[
         assert "zoo/good" in text
         assert Ran(capsys, "good", "greet").code == 2
         assert Ran(capsys, "zoo/good", "greet").out == "Hello, you\n"
+
+
+def test_quick_commands_load_little() -> None:
+    """Listing plugins and showing help load neither pydantic nor packaging: that is most of the time they take."""
+    code = "import sys\nfrom ulna.cli.main import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+    code += "sys.stderr.write(' '.join({'pydantic', 'packaging', 'pluggy', 'numpy', 'rich'} & set(sys.modules)))"
+    for line in (["--help"], ["plugins", "list", "--json"]):
+        done = subprocess.run(
+            [sys.executable, "-c", code, *line], capture_output=True, text=True, check=True, timeout=60
+        )
+        assert done.stderr == ""

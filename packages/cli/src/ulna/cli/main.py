@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from ulna.cli.__about__ import __version__
 from ulna.cli.catalogue import BROUGHT_BY, install_hint
+from ulna.core.commands.configured import QuickGroup
 from ulna.core.commands.terminal import output, reporting
 from ulna.core.errors import PluginError, PluginLoadError, PluginNotFoundError, nearest
 from ulna.core.plugins import registry
@@ -30,7 +30,7 @@ class _Completion:
     type: str = "plain"
 
 
-class _Commands(TyperGroup):
+class _Commands(QuickGroup):
     """Knows its commands from the registry; `ulna --help` imports none of them."""
 
     def list_commands(self, ctx: Any) -> list[str]:
