@@ -118,9 +118,10 @@ def _type_field(cls: type[BaseModel], prefix: str, section: str, picked: str) ->
 
     kind = cls.plugin_kind  # type: ignore[attr-defined]
     names = tuple(registry().types(kind))
-    words = f"Which {KINDS[kind].title}; --help shows its settings." if kind in KINDS else ""
+    words = f"Which {KINDS[kind].title if kind in KINDS else 'type'}; "
+    words += f"chosen here: {picked}." if picked else "name one beside --help to see its settings."
     path = f"{prefix}.type" if prefix else "type"
-    return FieldHelp(path, " | ".join(names) or "(none installed)", picked, words, section, names)
+    return FieldHelp(path, " | ".join(names) or "(none installed)", "", words, section, names)
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
