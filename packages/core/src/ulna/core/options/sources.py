@@ -27,6 +27,9 @@ __all__ = [
     "read_flags",
 ]
 
+NUMBER = re.compile(r"^[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+][0-9]+$")
+"""`1e-4`, a number in YAML 1.2 but not in 1.1. Without a sign, as in the commit `12e4567`, it stays text."""
+
 CONFIG_FLAGS = ("config", "config_path")
 """Flags that name a settings file; the second is LeRobot's spelling."""
 
@@ -188,7 +191,7 @@ def _loader() -> Any:
         for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     Loader.add_implicit_resolver(boolean, re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
-    Loader.add_implicit_resolver(number, re.compile(r"^[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+    Loader.add_implicit_resolver(number, NUMBER, list("-+0123456789"))
     return Loader
 
 
