@@ -93,7 +93,9 @@ def check_calibration(calibration: Mapping[str, MotorCalibration], *, source: st
         by_id.setdefault(values.id, []).append(name)
     twice = [names for names in by_id.values() if len(names) > 1]
     if twice:
-        raise CalibrationError(f"{source}: motors share an id: {twice}.", motors=tuple(n for names in twice for n in names))
+        raise CalibrationError(
+            f"{source}: motors share an id: {twice}.", motors=tuple(n for names in twice for n in names)
+        )
 
 
 def load_calibration(path: Path) -> dict[str, MotorCalibration]:
@@ -111,14 +113,18 @@ def load_calibration(path: Path) -> dict[str, MotorCalibration]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CalibrationError(f"Cannot read the calibration {path}: {error}", hint="Delete it and calibrate again.") from error
+        raise CalibrationError(
+            f"Cannot read the calibration {path}: {error}", hint="Delete it and calibrate again."
+        ) from error
     if not isinstance(data, dict):
         raise CalibrationError(f"{path}: expected an object of motor names, got {type(data).__name__}.")
     calibration = {}
     for name, values in data.items():
         wrong = not isinstance(values, dict) or any(type(values.get(f)) is not int for f in _FIELDS)
         if wrong:
-            raise CalibrationError(f"{path}: motor {name!r} needs the integers {', '.join(_FIELDS)}; got {values!r}.", motors=(name,))
+            raise CalibrationError(
+                f"{path}: motor {name!r} needs the integers {', '.join(_FIELDS)}; got {values!r}.", motors=(name,)
+            )
         calibration[name] = MotorCalibration(**{f: values[f] for f in _FIELDS})
     check_calibration(calibration, source=str(path))
     return calibration

@@ -113,7 +113,9 @@ class Camera(ABC):
         self.connect()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.disconnect()
 
     @staticmethod
@@ -161,7 +163,11 @@ class Camera(ABC):
 
     def _require_connected(self) -> None:
         if not self.is_connected:
-            hint = "Call connect() first." if self.state is CameraState.CLOSED else "Check the cable, then connect() again."
+            hint = (
+                "Call connect() first."
+                if self.state is CameraState.CLOSED
+                else "Check the cable, then connect() again."
+            )
             raise DeviceNotConnectedError(f"{self} is {self.state.value}.", device=str(self), hint=hint)
 
     def read_frame(self, timeout_ms: float = 10_000) -> Frame:
@@ -210,7 +216,9 @@ class Camera(ABC):
         """
         self._require_connected()
         latest = self._latest()
-        frame = latest if latest and latest.number > self._consumed else self._wait_newer(self._consumed, timeout_ms / 1e3)
+        frame = (
+            latest if latest and latest.number > self._consumed else self._wait_newer(self._consumed, timeout_ms / 1e3)
+        )
         self._consumed = frame.number
         return frame.image
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic._internal._model_construction import ModelMetaclass
@@ -19,22 +19,29 @@ _BOOLEANS = "needs a boolean: true, yes, on, 1, t, y or false, no, off, 0, f, n,
 class _RaisesConfigError(ModelMetaclass):
     """Makes `SomeConfig(...)` report its problems as one `ConfigError`."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - the instance of a metaclass is a class
         try:
             return super().__call__(*args, **kwargs)
         except ValidationError as error:
-            raise ConfigError(list(problems_from(error, cls)), title=cls.__name__) from error
+            model = cast("type[BaseModel]", cls)
+            raise ConfigError(list(problems_from(error, model)), title=cls.__name__) from error
 
 
 class Config(BaseModel, metaclass=_RaisesConfigError):
     """Settings of anything: typed, validated on assignment, unknown names refused, written as JSON."""
 
     model_config = ConfigDict(
-        extra="forbid", validate_assignment=True, arbitrary_types_allowed=True, protected_namespaces=(), use_enum_values=False
+        extra="forbid",
+        validate_assignment=True,
+        arbitrary_types_allowed=True,
+        protected_namespaces=(),
+        use_enum_values=False,
     )
 
     @classmethod
-    def build(cls, data: Mapping[str, Any], *, title: str | None = None, origins: Mapping[str, str] | None = None) -> Self:
+    def build(
+        cls, data: Mapping[str, Any], *, title: str | None = None, origins: Mapping[str, str] | None = None
+    ) -> Self:
         """Validate a nested mapping.
 
         Args:
@@ -79,7 +86,9 @@ class PluginConfig(Config):
         if isinstance(data, cls) or not cls.__dict__.get("plugin_base", False):
             return handler(data)
         if not isinstance(data, Mapping):
-            raise ValueError(f"a mapping with a `type`, one of {', '.join(_types(cls.plugin_kind)) or '(nothing installed)'}")
+            raise ValueError(
+                f"a mapping with a `type`, one of {', '.join(_types(cls.plugin_kind)) or '(nothing installed)'}"
+            )
         return cls.choose(data)
 
     @classmethod
@@ -101,7 +110,9 @@ class PluginConfig(Config):
         chosen = data.get("type")
         known = _types(cls.plugin_kind)
         if not chosen:
-            raise ConfigError([ConfigProblem("type", None, f"needs a type: one of {', '.join(known)}")], title=cls.__name__)
+            raise ConfigError(
+                [ConfigProblem("type", None, f"needs a type: one of {', '.join(known)}")], title=cls.__name__
+            )
         try:
             target = registry().config_class(cls.plugin_kind, str(chosen))
         except PluginNotFoundError as error:
@@ -154,7 +165,9 @@ def problems_from(
         if isinstance(inner, ConfigError):
             for problem in inner.problems:
                 full = ".".join(p for p in (path, problem.path) if p)
-                yield ConfigProblem(full, problem.value, problem.expected, problem.suggestion, origins.get(full, problem.origin))
+                yield ConfigProblem(
+                    full, problem.value, problem.expected, problem.suggestion, origins.get(full, problem.origin)
+                )
             continue
         yield _problem(item, path, cls, origins)
 

@@ -30,7 +30,9 @@ class DeviceConfig(PluginConfig):
     """Settings every robot and teleoperator has."""
 
     id: str | None = Field(None, description="Name of this very device; its calibration file is `<id>.json`.")
-    calibration_dir: Path | None = Field(None, description="Folder of the calibration file; default: Ulna's, then LeRobot's.")
+    calibration_dir: Path | None = Field(
+        None, description="Folder of the calibration file; default: Ulna's, then LeRobot's."
+    )
 
     @field_validator("id")
     @classmethod
@@ -130,7 +132,9 @@ class Device(ABC):
         self.connect()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         try:
             self.disconnect()
         except DeviceDisconnectError as failed:
@@ -198,7 +202,9 @@ class Device(ABC):
     def _require_connected(self) -> None:
         if not self._connected:
             raise DeviceNotConnectedError(
-                f"{self} is not connected.", device=str(self), hint="Call connect() first, or use it as a context manager."
+                f"{self} is not connected.",
+                device=str(self),
+                hint="Call connect() first, or use it as a context manager.",
             )
 
     def calibrate(self) -> Generator[CalibrationStep, str, None]:

@@ -1,34 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole error tree of Ulna. Distributions raise these or derive from them; nothing raises a bare `Exception`.
 
-    UlnaError
-    ├── ConfigError (ValueError)               a setting is wrong; `problems` lists every one with its dotted path
-    ├── FeatureError (ValueError)              data does not fit its declared feature
-    │   └── ActionError                        an action is refused before any driver sees it
-    ├── PluginError (RuntimeError)
-    │   ├── PluginNotFoundError (LookupError)  nothing of that kind and type is installed
-    │   ├── PluginConflictError                several distributions offer the same type
-    │   ├── PluginUnusableError                found, but disabled, incompatible or invalid
-    │   └── PluginLoadError (ImportError)      importing it failed
-    ├── MissingDependencyError (ImportError)   an optional library is not installed
-    ├── DeviceError (ConnectionError)
-    │   ├── DeviceNotConnectedError
-    │   ├── DeviceAlreadyConnectedError
-    │   ├── DeviceConnectError                 could not be opened
-    │   ├── DeviceDisconnectError              closed, but parts of it failed to close; `failures`
-    │   ├── MotorCommunicationError            a motor did not answer, or answered garbage
-    │   ├── MotorStatusError (RuntimeError)    a motor reports a fault
-    │   ├── MissingMotorsError                 ids that should be on the bus are not
-    │   ├── FrameTimeoutError (TimeoutError)   no frame in time
-    │   └── StaleFrameError (TimeoutError)     the newest frame is too old
-    ├── CalibrationError (ValueError)          a calibration is missing, degenerate or foreign
-    ├── DatasetError (ValueError)
-    │   ├── DatasetFormatError                 the files are not what the format says
-    │   ├── DatasetNotFinishedError            a recording has not been finalized
-    │   └── FrameTimestampError                no frame of a video is near enough to the asked time
-    ├── CheckpointError (ValueError)           weights or settings of a checkpoint do not fit
-    ├── ProcessorError (ValueError)            a processing step cannot be built or applied
-    └── ControlError (RuntimeError)            a control loop had to stop
+UlnaError
+├── ConfigError (ValueError)               a setting is wrong; `problems` lists every one with its dotted path
+├── FeatureError (ValueError)              data does not fit its declared feature
+│   └── ActionError                        an action is refused before any driver sees it
+├── PluginError (RuntimeError)
+│   ├── PluginNotFoundError (LookupError)  nothing of that kind and type is installed
+│   ├── PluginConflictError                several distributions offer the same type
+│   ├── PluginUnusableError                found, but disabled, incompatible or invalid
+│   └── PluginLoadError (ImportError)      importing it failed
+├── MissingDependencyError (ImportError)   an optional library is not installed
+├── DeviceError (ConnectionError)
+│   ├── DeviceNotConnectedError
+│   ├── DeviceAlreadyConnectedError
+│   ├── DeviceConnectError                 could not be opened
+│   ├── DeviceDisconnectError              closed, but parts of it failed to close; `failures`
+│   ├── MotorCommunicationError            a motor did not answer, or answered garbage
+│   ├── MotorStatusError (RuntimeError)    a motor reports a fault
+│   ├── MissingMotorsError                 ids that should be on the bus are not
+│   ├── FrameTimeoutError (TimeoutError)   no frame in time
+│   └── StaleFrameError (TimeoutError)     the newest frame is too old
+├── CalibrationError (ValueError)          a calibration is missing, degenerate or foreign
+├── DatasetError (ValueError)
+│   ├── DatasetFormatError                 the files are not what the format says
+│   ├── DatasetNotFinishedError            a recording has not been finalized
+│   └── FrameTimestampError                no frame of a video is near enough to the asked time
+├── CheckpointError (ValueError)           weights or settings of a checkpoint do not fit
+├── ProcessorError (ValueError)            a processing step cannot be built or applied
+└── ControlError (RuntimeError)            a control loop had to stop
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -50,8 +51,8 @@ class DatasetMetadata(Protocol):
         ...
 
     @property
-    def stats(self) -> Mapping[str, Mapping[str, Any]]:
-        """Key to statistic to array."""
+    def stats(self) -> Mapping[str, Mapping[str, Any]] | None:
+        """Key to statistic to array; None when there are none."""
         ...
 
 
@@ -87,7 +88,7 @@ def make_teleoperator_from_config(config: TeleoperatorConfig) -> Teleoperator:
     return teleoperator
 
 
-def get_policy_class(type: str) -> type[PreTrainedPolicy]:
+def get_policy_class(type: str) -> builtins.type[PreTrainedPolicy]:
     """Return the policy class of a type.
 
     Args:
@@ -101,7 +102,7 @@ def get_policy_class(type: str) -> type[PreTrainedPolicy]:
     """
     from ulna.core.plugins import registry
 
-    cls: type[PreTrainedPolicy] = registry().config_class("policies", type).load_implementation()
+    cls: builtins.type[PreTrainedPolicy] = registry().config_class("policies", type).load_implementation()
     return cls
 
 
@@ -135,13 +136,13 @@ def dataset_to_policy_features(features: Mapping[str, Mapping[str, Any]]) -> dic
     """
     found = {}
     for key, feature in features.items():
-        shape = tuple(feature["shape"])
+        shape: tuple[int, ...] = tuple(feature["shape"])
         if feature["dtype"] in ("image", "video"):
             if len(shape) != 3:
                 raise FeatureError(f"{key}: a picture has three axes, the dataset declares {shape}.")
             names = feature.get("names") or ()
             if len(names) == 3 and names[2] in ("channel", "channels"):
-                shape = (shape[2], shape[0], shape[1])
+                shape = (*shape[2:], *shape[:2])
             found[key] = PolicyFeature(FeatureType.VISUAL, shape)
         elif key == "observation.environment_state":
             found[key] = PolicyFeature(FeatureType.ENV, shape)
@@ -257,10 +258,15 @@ def make_pre_post_processors(
         if not config.processors:
             raise PluginError(f"{type(config).__name__} names no function that makes its processors.", kind="policies")
         make = load_object(config.processors, kind="policies", owner=type(config))
-        pair: tuple[DataProcessorPipeline[Any, Any], DataProcessorPipeline[Any, Any]] = make(config, dataset_stats=dataset_stats)
+        pair: tuple[DataProcessorPipeline[Any, Any], DataProcessorPipeline[Any, Any]] = make(
+            config, dataset_stats=dataset_stats
+        )
         return pair
     before: DataProcessorPipeline[Any, Any] = DataProcessorPipeline.from_pretrained(
-        pretrained_path, config_filename=f"{PREPROCESSOR_NAME}.json", overrides=preprocessor_overrides, revision=revision
+        pretrained_path,
+        config_filename=f"{PREPROCESSOR_NAME}.json",
+        overrides=preprocessor_overrides,
+        revision=revision,
     )
     after: DataProcessorPipeline[Any, Any] = DataProcessorPipeline.from_pretrained(
         pretrained_path,
@@ -283,7 +289,7 @@ def _link(before: DataProcessorPipeline[Any, Any], after: DataProcessorPipeline[
                 link(other.steps)
 
 
-def get_algorithm_class(type: str) -> type[RLAlgorithm]:
+def get_algorithm_class(type: str) -> builtins.type[RLAlgorithm]:
     """Return the algorithm class of a type.
 
     Args:
@@ -297,7 +303,7 @@ def get_algorithm_class(type: str) -> type[RLAlgorithm]:
     """
     from ulna.core.plugins import registry
 
-    cls: type[RLAlgorithm] = registry().config_class("algorithms", type).load_implementation()
+    cls: builtins.type[RLAlgorithm] = registry().config_class("algorithms", type).load_implementation()
     return cls
 
 

@@ -278,7 +278,9 @@ class FeatureSpecs(Mapping[str, FeatureSpec]):
         parts = []
         if unknown:
             near = {k: nearest(k, list(self.specs)) for k in unknown}
-            parts.append("unknown " + ", ".join(f"{k!r}" + (f" (nearest: {n!r})" if n else "") for k, n in near.items()))
+            parts.append(
+                "unknown " + ", ".join(f"{k!r}" + (f" (nearest: {n!r})" if n else "") for k, n in near.items())
+            )
         if missing:
             parts.append("missing " + ", ".join(map(repr, missing)))
         if not_finite:

@@ -17,7 +17,9 @@ _REPO_ID = re.compile(r"[A-Za-z0-9._-]+/[A-Za-z0-9._-]+")
 
 def _hub() -> Any:
     if importlib.util.find_spec("huggingface_hub") is None:
-        raise MissingDependencyError("huggingface_hub", "Reading from or writing to the Hub", "pip install huggingface_hub")
+        raise MissingDependencyError(
+            "huggingface_hub", "Reading from or writing to the Hub", "pip install huggingface_hub"
+        )
     import huggingface_hub
 
     return huggingface_hub
@@ -43,7 +45,9 @@ def local_folder(source: Path | str, *, revision: str | None = None, needs: str,
     if path.exists():
         return path
     if not _REPO_ID.fullmatch(str(source)):
-        raise CheckpointError(f"{source} does not exist (expected a folder with {needs}, or a Hub repository `user/name`).")
+        raise CheckpointError(
+            f"{source} does not exist (expected a folder with {needs}, or a Hub repository `user/name`)."
+        )
     hub = _hub()
     try:
         return Path(hub.snapshot_download(str(source), revision=revision, repo_type=repo_type))
@@ -54,7 +58,9 @@ def local_folder(source: Path | str, *, revision: str | None = None, needs: str,
         ) from error
 
 
-def push_folder(folder: Path, repo_id: str, *, repo_type: str = "model", private: bool | None = None, **options: Any) -> str:
+def push_folder(
+    folder: Path, repo_id: str, *, repo_type: str = "model", private: bool | None = None, **options: Any
+) -> str:
     """Upload a folder; repeating it after a failure goes on where it stopped.
 
     Args:

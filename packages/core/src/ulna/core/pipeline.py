@@ -14,7 +14,13 @@ from ulna.core.features import PipelineFeatureType, PolicyFeature
 from ulna.core.transitions import batch_to_transition, create_transition, transition_to_batch
 from ulna.core.types import EnvTransition, TransitionKey
 
-__all__ = ["DataProcessorPipeline", "PipelineFeatures", "PolicyProcessorPipeline", "ProcessorStep", "RobotProcessorPipeline"]
+__all__ = [
+    "DataProcessorPipeline",
+    "PipelineFeatures",
+    "PolicyProcessorPipeline",
+    "ProcessorStep",
+    "RobotProcessorPipeline",
+]
 
 PipelineFeatures = dict[PipelineFeatureType, dict[str, PolicyFeature]]
 Hook = Callable[[int, EnvTransition], None]
@@ -109,7 +115,7 @@ class DataProcessorPipeline(Generic[TInput, TOutput]):
         before_step_hooks: Sequence[Hook] = (),
         after_step_hooks: Sequence[Hook] = (),
     ) -> None:
-        wrong = [s for s in steps if not callable(s)]
+        wrong = [s for s in cast("Sequence[object]", steps) if not callable(s)]
         if wrong:
             raise ProcessorError(f"Every step of {name} must be a ProcessorStep; got {wrong!r}.")
         self.steps = list(steps)

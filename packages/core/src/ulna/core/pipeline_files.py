@@ -94,7 +94,8 @@ def _step_class(entry: Mapping[str, Any]) -> type[ProcessorStep]:
         known = registry().types("processors")
         near = nearest(name, known)
         raise ProcessorError(
-            f"No installed distribution offers the processor step {name!r}" + (f"; nearest is {near!r}." if near else "."),
+            f"No installed distribution offers the processor step {name!r}"
+            + (f"; nearest is {near!r}." if near else "."),
             hint="Install the plugin that wrote this pipeline; `ulna plugins list --kind processors` shows what is here.",
         ) from error
     if not (isinstance(found, type) and issubclass(found, ProcessorStep)):
@@ -110,7 +111,9 @@ def _build(entry: Mapping[str, Any], settings: Mapping[str, Any], folder: Path |
     try:
         return cls(**arguments)
     except TypeError as error:
-        raise ProcessorError(f"Step {entry.get('registry_name')!r} does not take its settings {arguments!r}: {error}") from error
+        raise ProcessorError(
+            f"Step {entry.get('registry_name')!r} does not take its settings {arguments!r}: {error}"
+        ) from error
 
 
 def _inside(folder: Path | None, relative: str) -> Path:

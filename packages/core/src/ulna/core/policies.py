@@ -186,7 +186,11 @@ class PreTrainedPolicy(nn.Module, HubMixin, ABC):
         """
         tensors = {self._remapped(k): t for k, t in read_tensors(path).items()}
         own = self.state_dict()
-        wrong = [f"{k}: {tuple(t.shape)} in the file, {tuple(own[k].shape)} here" for k, t in tensors.items() if k in own and t.shape != own[k].shape]
+        wrong = [
+            f"{k}: {tuple(t.shape)} in the file, {tuple(own[k].shape)} here"
+            for k, t in tensors.items()
+            if k in own and t.shape != own[k].shape
+        ]
         kept = {key for key, _ in _without_aliases(own)}
         missing = sorted(k for k in own if k not in tensors and k in kept)
         unexpected = sorted(k for k in tensors if k not in own)
@@ -223,7 +227,7 @@ _NO_QUEUE = _NoQueue()
 
 def _without_aliases(state: Mapping[str, Tensor]) -> Iterable[tuple[str, Tensor]]:
     """Yield each tensor once: of keys sharing storage the first one is kept."""
-    seen: set[tuple[int, tuple[int, ...], tuple[int, ...], int]] = set()
+    seen: set[tuple[Any, ...]] = set()
     for key, tensor in state.items():
         mark = (tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset())
         if tensor.numel() and mark in seen:

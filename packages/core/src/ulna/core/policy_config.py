@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import logging
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import Field, PrivateAttr, field_validator
 
@@ -45,7 +46,9 @@ def read_config_file(source: Path | str, *, revision: str | None = None) -> dict
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise CheckpointError(f"No {CONFIG_NAME} in {path.parent}.", hint="Point at a folder like .../pretrained_model.") from error
+        raise CheckpointError(
+            f"No {CONFIG_NAME} in {path.parent}.", hint="Point at a folder like .../pretrained_model."
+        ) from error
     except ValueError as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
     if not isinstance(data, dict):
@@ -65,8 +68,12 @@ class PreTrainedConfig(PluginConfig, Saveable):
     processors: ClassVar[str] = ""
 
     n_obs_steps: int = Field(1, ge=1, description="Observations seen at once.")
-    input_features: dict[str, PolicyFeature] | None = Field(default_factory=dict, description="Inputs; default: from the dataset.")
-    output_features: dict[str, PolicyFeature] | None = Field(default_factory=dict, description="Outputs; from the dataset.")
+    input_features: dict[str, PolicyFeature] | None = Field(
+        default_factory=dict, description="Inputs; default: from the dataset."
+    )
+    output_features: dict[str, PolicyFeature] | None = Field(
+        default_factory=dict, description="Outputs; from the dataset."
+    )
     device: str | None = Field(None, description="cpu, cuda, cuda:1, mps, xpu; default: the best there is.")
     use_amp: bool = Field(False, description="Mixed precision at inference.")
     use_peft: bool = Field(False, description="Whether the checkpoint holds an adapter.")
@@ -183,7 +190,7 @@ class PreTrainedConfig(PluginConfig, Saveable):
         return config
 
     @classmethod
-    def _class_for(cls, data: dict[str, Any], source: Path | str) -> type[Self]:
+    def _class_for(cls, data: dict[str, Any], source: Path | str) -> builtins.type[Self]:
         from ulna.core.plugins import registry
 
         if not cls.__dict__.get("plugin_base", False):
@@ -193,5 +200,8 @@ class PreTrainedConfig(PluginConfig, Saveable):
                 raise CheckpointError(f"{source} is a checkpoint of {saved!r}, not of {own!r}.")
             return cls
         if "type" not in data:
-            raise CheckpointError(f"{source} does not say its policy type.", hint="Load it with the policy's own class.")
-        return registry().config_class(cls.plugin_kind, data["type"])
+            raise CheckpointError(
+                f"{source} does not say its policy type.", hint="Load it with the policy's own class."
+            )
+        target = registry().config_class(cls.plugin_kind, data["type"])
+        return cast("builtins.type[Self]", target)

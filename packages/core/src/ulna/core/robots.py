@@ -130,7 +130,9 @@ def ensure_safe_goal_position(
         raise ActionError(f"Goal or present position is not finite for {', '.join(broken)}.", not_finite=broken)
     if isinstance(max_relative_target, Mapping):
         if set(max_relative_target) != set(goal_present):
-            raise ValueError(f"max_relative_target names {sorted(max_relative_target)}, the action names {sorted(goal_present)}.")
+            raise ValueError(
+                f"max_relative_target names {sorted(max_relative_target)}, the action names {sorted(goal_present)}."
+            )
         caps = {n: float(v) for n, v in max_relative_target.items()}
     else:
         caps = dict.fromkeys(goal_present, float(max_relative_target))

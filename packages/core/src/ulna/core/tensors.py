@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,10 @@ def read_tensors(path: Path) -> dict[str, Any]:
     _safetensors()
     from safetensors import SafetensorError
 
-    if _has_torch():
-        from safetensors.torch import load_file
-    else:
-        from safetensors.numpy import load_file
+    library = import_module("safetensors.torch" if _has_torch() else "safetensors.numpy")
     try:
-        return dict(load_file(path))
+        return dict(library.load_file(path))
     except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"Cannot read the tensors in {path}: {error}", hint="The file is missing or damaged.") from error
+        raise CheckpointError(
+            f"Cannot read the tensors in {path}: {error}", hint="The file is missing or damaged."
+        ) from error

@@ -141,7 +141,9 @@ def transition_to_robot_action(transition: EnvTransition) -> dict[str, Any]:
     """
     action = transition[TransitionKey.ACTION]
     if not isinstance(action, Mapping):
-        raise ProcessorError(f"Expected a robot action (a mapping) at the end of the pipeline, got {type(action).__name__}.")
+        raise ProcessorError(
+            f"Expected a robot action (a mapping) at the end of the pipeline, got {type(action).__name__}."
+        )
     return dict(action)
 
 
