@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import DatasetError
@@ -37,6 +37,7 @@ def build(lengths: list[int], episodes: list[int] | None) -> FrameIndex:
     return FrameIndex(np.cumsum(sizes) - sizes, sizes, episodes)
 
 
+@settings(deadline=None)
 @given(selections())
 def test_every_position_of_every_subset(selection: tuple[list[int], list[int] | None]) -> None:
     lengths, episodes = selection
@@ -51,6 +52,7 @@ def test_every_position_of_every_subset(selection: tuple[list[int], list[int] | 
         assert [rows[i][0] for i in index.positions(episode)] == [episode] * lengths[episode]
 
 
+@settings(deadline=None)
 @given(selections(), st.lists(st.integers(-9, 9), min_size=1, max_size=6), st.data())
 def test_every_window(selection: tuple[list[int], list[int] | None], offsets: list[int], data: st.DataObject) -> None:
     lengths, episodes = selection
@@ -66,6 +68,7 @@ def test_every_window(selection: tuple[list[int], list[int] | None], offsets: li
     assert is_pad.tolist() == [not yes for yes in inside]
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-100, 100), min_size=1), st.sampled_from([1, 7, 10, 29, 30, 50, 60, 90, 1000]))
 def test_times_become_offsets(offsets: list[int], fps: int) -> None:
     assert frame_offsets("x", [n / fps for n in offsets], fps, 1e-4) == offsets
