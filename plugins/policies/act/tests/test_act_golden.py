@@ -71,7 +71,7 @@ def test_saved_folder_equals_lerobots(folder: Path, tmp_path: Path) -> None:
         mine, their = (json.loads((f / name).read_text()) for f in (ours, path))
         if name == "config.json":
             mine.pop("pretrained_path"), their.pop("pretrained_path")
-            assert list(mine)[0] == "type"
+            assert next(iter(mine)) == "type"
         assert mine == their, name
     for name in (p.name for p in path.glob("*.safetensors")):
         mine, their = load_file(ours / name), load_file(path / name)

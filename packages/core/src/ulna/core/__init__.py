@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Contracts, feature specs, configuration, plugin registry, errors and processing pipeline. Importing this loads nothing: names resolve on use."""
+"""Contracts, feature specs, configuration, plugin registry, errors, processing pipeline. Names resolve on first use."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calibration as data and as a dialogue: per-motor values, their files in LeRobot's layout, and the steps an operator is led through."""
+"""Calibration as data and as a dialogue: per-motor values, LeRobot's files, the steps an operator is led through."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class CalibrationStep:
 
     Attributes:
         message: What the operator shall do.
-        kind: `confirm` waits for the operator; `choose` takes one of `choices`; `progress` needs no answer, is repeated while the
-            operator moves the joints, and is answered with "done" to end it or "" to go on.
+        kind: `confirm` waits for the operator; `choose` takes one of `choices`; `progress` needs no answer, is repeated
+            while the operator moves the joints, and is answered with "done" to end it or "" to go on.
         choices: Answers accepted by a `choose` step.
         table: Motor name to (lowest, now, highest) position in ticks, for a `progress` step.
     """

@@ -94,7 +94,7 @@ class CameraConfig(PluginConfig):
 
 
 class Camera(ABC):
-    """A camera. Implementers write `connect`, `disconnect`, `state`, `_latest` and `_wait_newer`; the read modes follow from them.
+    """A camera. Implementers write `connect`, `disconnect`, `state`, `_latest`, `_wait_newer` and `_now`.
 
     Thread-safe: frames may be read while a background thread captures. `connect` is atomic, `disconnect` is idempotent.
     """
@@ -121,7 +121,7 @@ class Camera(ABC):
     @staticmethod
     @abstractmethod
     def find_cameras() -> list[dict[str, Any]]:
-        """List the cameras that are there: dicts with `name`, `type`, `id` and, where known, `default_stream_profile`."""
+        """List the cameras there are: dicts with `name`, `type`, `id` and, if known, `default_stream_profile`."""
 
     @property
     @abstractmethod
@@ -142,7 +142,7 @@ class Camera(ABC):
 
         Raises:
             DeviceAlreadyConnectedError: It is connected.
-            DeviceConnectError: It cannot be opened, or does not offer the asked size or rate (what it offers is listed).
+            DeviceConnectError: It cannot be opened, or does not offer the asked size or rate (its offers are listed).
         """
 
     @abstractmethod

@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     from ulna.core.motors import MotorsBus
     from ulna.core.teleoperators import TeleopEvents
 
-__all__ = ["HasBus", "HasCameras", "HasMotorSetup", "HasTeleopEvents", "HasTorque", "OpensFound", "ReturnsToRest", "ScansPort"]
+__all__ = [
+    "HasBus",
+    "HasCameras",
+    "HasMotorSetup",
+    "HasTeleopEvents",
+    "HasTorque",
+    "OpensFound",
+    "ReturnsToRest",
+    "ScansPort",
+]
 
 
 @runtime_checkable

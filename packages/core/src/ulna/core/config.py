@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The base of every configuration, and of configurations chosen by `type`. How flags and files become one is in `ulna.core.options`."""
+"""The base of every configuration, and of those chosen by `type`. Flags and files are read in `ulna.core.options`."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class Config(BaseModel, metaclass=_RaisesConfigError):
 class PluginConfig(Config):
     """Settings of something chosen by `type`: a robot, a camera, a policy, an optimizer.
 
-    A class with `plugin_base = True` in its own body is the base of a kind: validating a mapping against it finds the plugin of
-    that `type` in the registry and validates with the plugin's own class. A concrete class gives `type` a default, and names its
-    implementation, which is imported only when one is made.
+    A class with `plugin_base = True` in its own body is the base of a kind: validating a mapping against it finds the
+    plugin of that `type` in the registry and validates with the plugin's own class. A concrete class gives `type` a
+    default, and names its implementation, which is imported only when one is made.
     """
 
     plugin_kind: ClassVar[str] = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of keys that datasets, batches, checkpoints and pipelines share. Values are LeRobot's, so that files can be exchanged."""
+"""Names of keys that datasets, batches, checkpoints and pipelines share. Values are LeRobot's."""
 
 from __future__ import annotations
 

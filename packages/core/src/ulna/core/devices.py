@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What robots and teleoperators share: identity, calibration files, and a connection that is atomic to open and safe to close."""
+"""What robots and teleoperators share: identity, calibration files, a connection atomic to open and safe to close."""
 
 from __future__ import annotations
 
@@ -95,10 +95,10 @@ class OpenParts:
             part = self._parts.pop()
             try:
                 part.close()
-            except Exception as error:  # reported: every part must be tried, and all failures are returned
+            except Exception as error:  # noqa: BLE001 - reported: every part must be tried, and all failures are returned
                 failures[part.name] = error
                 logger.error("%s: closing %s failed: %s", self._owner, part.name, error)
-            except BaseException as error:  # Ctrl-C while closing: finish closing, then let it through
+            except BaseException as error:  # noqa: BLE001 - Ctrl-C while closing: finish closing, then let it through
                 interrupt = error
         if interrupt is not None:
             raise interrupt
@@ -108,7 +108,8 @@ class OpenParts:
 class Device(ABC):
     """A robot or teleoperator: made without I/O, connected atomically, disconnected safely.
 
-    Implementers write the methods that start with an underscore; users call the others. Not thread-safe unless it says so.
+    Implementers write the methods that start with an underscore; users call the others. Not thread-safe unless it says
+    so.
 
     Args:
         config: Its settings.
@@ -208,7 +209,7 @@ class Device(ABC):
             )
 
     def calibrate(self) -> Generator[CalibrationStep, str, None]:
-        """Calibrate as a dialogue: yields what the operator shall do, takes the answer, ends when the calibration is saved.
+        """Calibrate as a dialogue: yield what the operator shall do, take the answer, end when it is saved.
 
         The CLI, a GUI or a test drives it (`ulna.core.calibration.drive`). Devices without calibration yield nothing.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment contract: simulated tasks, made as Gymnasium vector environments. Readable without gymnasium or torch."""
+"""The environment contract: simulated tasks as Gymnasium vector environments. Readable without gymnasium or torch."""
 
 from __future__ import annotations
 

@@ -179,7 +179,8 @@ def fill_features(
         lines = "; ".join(f"{k} (nearest: {nearest(k, list(inputs))})" for k in missing)
         extra = [k for k in inputs if k not in config.input_features]
         raise FeatureError(
-            f"The policy needs inputs that the data does not have: {lines}. The data also has: {', '.join(extra) or 'nothing else'}.",
+            f"The policy needs inputs that the data does not have: {lines}. "
+            f"The data also has: {', '.join(extra) or 'nothing else'}.",
             hint='Map the names: --rename_map=\'{"observation.images.front": "observation.images.cam1"}\'',
         )
 
@@ -196,7 +197,7 @@ def make_policy(
     Args:
         config: Settings; its features are filled in.
         ds_meta: Metadata of the dataset.
-        env_cfg: Settings of the environment; exactly one of the two is given, or neither when the settings have features.
+        env_cfg: Settings of the environment; one of the two is given, or neither when the settings have features.
         rename_map: Key of the data to key of the policy.
         **kwargs: Passed to the policy's constructor.
 
@@ -281,7 +282,7 @@ def make_pre_post_processors(
 
 
 def _link(before: DataProcessorPipeline[Any, Any], after: DataProcessorPipeline[Any, Any]) -> None:
-    """Give steps that work in pairs their partner: a step with `link(steps)` finds it among the other pipeline's steps."""
+    """Give steps that work in pairs their partner: `link(steps)` finds it among the other pipeline's steps."""
     for pipeline, other in ((before, after), (after, before)):
         for step in pipeline.steps:
             link = getattr(step, "link", None)

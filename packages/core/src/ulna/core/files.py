@@ -49,10 +49,10 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
-        with open(temporary, "rb+") as file:
+        temporary.chmod(0o666 & ~_umask())
+        with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary.replace(path)
         fsync_dir(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -117,19 +117,19 @@ def replace_dir(folder: Path | str) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".tmp", dir=folder.parent))
     aside = temporary.with_suffix(".old")
     try:
-        os.chmod(temporary, 0o777 & ~_umask())
+        temporary.chmod(0o777 & ~_umask())
         yield temporary
         for path in temporary.rglob("*"):
             if path.is_file():
-                with open(path, "rb+") as file:
+                with path.open("rb+") as file:
                     os.fsync(file.fileno())
         if folder.exists():
-            os.rename(folder, aside)
-        os.rename(temporary, folder)
+            folder.rename(aside)
+        temporary.rename(folder)
         fsync_dir(folder.parent)
     except BaseException:
         if aside.exists() and not folder.exists():
-            os.rename(aside, folder)
+            aside.rename(folder)
         raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders on disk or on the Hugging Face Hub. A path that exists locally never leads to the network; pushing is its own step."""
+"""Folders on disk or on the Hugging Face Hub. A local path never leads to the network; pushing is its own step."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings of optimizers and learning-rate schedules as contracts; the implementations are plugins. Readable without torch."""
+"""Settings of optimizers and learning-rate schedules; the implementations are plugins. Readable without torch."""
 
 from __future__ import annotations
 

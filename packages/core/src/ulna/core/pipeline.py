@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processing pipeline: steps that turn transitions into transitions. Its files are in `ulna.core.pipeline_files`; steps live in plugins."""
+"""The processing pipeline: steps that turn transitions into transitions. Files are in `ulna.core.pipeline_files`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of a pipeline, in LeRobot's layout: one JSON, one safetensors file for each step with state, folders for artifacts.
+"""Files of a pipeline, in LeRobot's layout: one JSON, a safetensors file for each step with state, artifact folders.
 
 A step is found by its registered name through the plugin registry; a dotted path in a file is never imported.
 """
@@ -44,7 +44,7 @@ def pipeline_config(pipeline: DataProcessorPipeline[Any, Any]) -> dict[str, Any]
         if not step.registry_name:
             raise ProcessorError(
                 f"{type(step).__name__} has no registry_name and cannot be saved.",
-                hint="Give the class a registry_name and offer it under that name in the entry-point group ulna.processors.",
+                hint="Give the class a registry_name and offer it under that name in the group ulna.processors.",
             )
         steps.append({"registry_name": step.registry_name, "config": step.get_config()})
     return {"name": pipeline.name, "steps": steps}
@@ -85,8 +85,8 @@ def _step_class(entry: Mapping[str, Any]) -> type[ProcessorStep]:
     name = entry.get("registry_name")
     if not name:
         raise ProcessorError(
-            f"Step {entry.get('class', entry)!r} has no registry_name; code named by a dotted path in a file is not imported.",
-            hint="Register the step under a name in the entry-point group ulna.processors, and write that name into the file.",
+            f"Step {entry.get('class', entry)!r} has no registry_name; code named in a file is not imported.",
+            hint="Offer the step under a name in the entry-point group ulna.processors, and write that into the file.",
         )
     try:
         found = registry().load("processors", name)
@@ -96,7 +96,7 @@ def _step_class(entry: Mapping[str, Any]) -> type[ProcessorStep]:
         raise ProcessorError(
             f"No installed distribution offers the processor step {name!r}"
             + (f"; nearest is {near!r}." if near else "."),
-            hint="Install the plugin that wrote this pipeline; `ulna plugins list --kind processors` shows what is here.",
+            hint="Install the plugin that wrote this pipeline; `ulna plugins list --kind processors` shows those here.",
         ) from error
     if not (isinstance(found, type) and issubclass(found, ProcessorStep)):
         raise ProcessorError(f"{name!r} is {found!r}, which is no ProcessorStep class.")
@@ -146,7 +146,7 @@ def load_pipeline_parts(
     Args:
         source: A folder, the JSON file, or a Hub repository.
         config_filename: Name of the JSON file.
-        overrides: Registered name to settings that replace the saved ones; one that gives `stats` replaces the saved state.
+        overrides: Registered name to settings that replace the saved ones; `stats` replace the saved state.
         revision: Hub revision.
 
     Returns:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The PreTrainedPolicy contract: a torch module with settings, strict loading and LeRobot's checkpoint files. Needs torch."""
+"""The PreTrainedPolicy contract: a torch module with settings, strict loading, LeRobot's files. Needs torch."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class PreTrainedPolicy(nn.Module, HubMixin, ABC):
 
     Args:
         config: Its settings, features filled in.
-        pretrained_backbones: Whether backbones may load their own pretrained weights (from the provider they use). False when a
-            whole state dict follows, so that loading a checkpoint never touches the network.
+        pretrained_backbones: Whether backbones may load their own pretrained weights (from the provider they use).
+            False when a whole state dict follows, so that loading a checkpoint never touches the network.
     """
 
     config_class: ClassVar[type[PreTrainedConfig]]

@@ -20,7 +20,7 @@ __all__ = ["Robot", "RobotConfig", "ensure_safe_goal_position"]
 
 
 class RobotConfig(DeviceConfig):
-    """Base of every robot's settings. Cameras of a robot need width, height and fps, since they declare its features."""
+    """Base of every robot's settings. Its cameras need width, height and fps, since they declare its features."""
 
     plugin_kind: ClassVar[str] = "robots"
     plugin_base: ClassVar[bool] = True
@@ -40,16 +40,16 @@ class RobotConfig(DeviceConfig):
 
 
 class Robot(Device):
-    """A robot. Implementers write `_connect`, `_get_observation`, `_send_action` and the properties; the base class does the checks.
+    """A robot. Implementers write `_connect`, `_get_observation`, `_send_action` and the properties.
 
-    Life cycle: constructed without I/O; `connect`; any number of `get_observation` and `send_action`; `disconnect`, which releases
-    torque on every path. All calls block for one exchange with the hardware.
+    The base class does the checks. Life cycle: constructed without I/O; `connect`; any number of `get_observation` and
+    `send_action`; `disconnect`, which releases torque on every path. All calls block for one exchange with the hardware.
     """
 
     config_class: ClassVar[type[RobotConfig]]
     partial_actions: ClassVar[bool] = False
     max_frame_age_ms: float = 500.0
-    """Oldest picture that `get_observation` accepts; implementers pass it to `Camera.read_latest`, control loops may raise it."""
+    """Oldest picture that `get_observation` accepts; passed to `Camera.read_latest`; control loops may raise it."""
     _calibration_kind: ClassVar[str] = "robots"
 
     @property

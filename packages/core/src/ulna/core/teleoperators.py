@@ -35,7 +35,8 @@ class TeleoperatorConfig(DeviceConfig):
 class Teleoperator(Device):
     """A teleoperator. Implementers write `_connect`, `_get_action`, `_send_feedback` and the properties.
 
-    Life cycle as for a Robot. A leader arm is passive by default: it can be moved by hand, and always is after `disconnect`.
+    Life cycle as for a Robot. A leader arm is passive by default: it can be moved by hand, and always so after
+    `disconnect`.
     """
 
     config_class: ClassVar[type[TeleoperatorConfig]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversions between batches, actions, observations and transitions. Custom keys of a batch survive the way there and back."""
+"""Conversions between batches, actions, observations and transitions. Custom keys survive the way there and back."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ _FIXED = {ACTION, REWARD, DONE, TRUNCATED, INFO}
 def batch_to_transition(batch: Mapping[str, Any]) -> EnvTransition:
     """Sort the keys of a batch into a transition.
 
-    Keys that start with `observation.` become the observation (their padding masks do not); every key that is nothing else is
-    complementary data.
+    Keys that start with `observation.` become the observation (their padding masks do not); every key that is nothing
+    else is complementary data.
 
     Args:
         batch: Key to value.
@@ -104,7 +104,7 @@ def transition_to_batch(transition: EnvTransition) -> dict[str, Any]:
         transition: The transition.
 
     Returns:
-        `action`, `next.reward`, `next.done`, `next.truncated`, `info`, the observation and the complementary data, flat.
+        `action`, `next.reward`, `next.done`, `next.truncated`, `info`, observation and complementary data, flat.
     """
     batch: dict[str, Any] = {
         ACTION: transition.get(TransitionKey.ACTION),

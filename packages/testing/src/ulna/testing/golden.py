@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Golden cases: folders made with LeRobot 0.6.1 that hold its files, inputs and outputs. Used by parity tests of policies."""
+"""Golden cases: folders made with LeRobot 0.6.1 that hold its files, inputs and outputs, for parity tests."""
 
 from __future__ import annotations
 

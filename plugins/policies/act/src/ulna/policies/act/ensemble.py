@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Temporal ensembling: blending the predictions that several chunks make for one moment (arXiv:2304.13705, section IV-B)."""
+"""Temporal ensembling: blending what several chunks predict for one moment (arXiv:2304.13705, section IV-B)."""
 
 from __future__ import annotations
 

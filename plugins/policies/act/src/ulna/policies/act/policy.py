@@ -135,7 +135,7 @@ class ACTPolicy(PreTrainedPolicy):
         """
         if self._ensembler is not None:
             raise NotImplementedError(
-                "With temporal_ensemble_coeff, ask for single actions (select_action): a chunk would leave the ensembling out."
+                "With temporal_ensemble_coeff, ask for single actions (select_action): chunks leave ensembling out."
             )
         return self._chunk(batch)
 
