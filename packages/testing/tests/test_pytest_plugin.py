@@ -6,13 +6,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ulna.core.paths import calibration_roots, ulna_home
 from ulna.core.plugins import Registry
 from ulna.core.plugins import registry as current_registry
+from ulna.testing import CameraSuite, RobotSuite, configs, fakes
 
 pytest_plugins = ["pytester"]
+KEPT = (CameraSuite, RobotSuite, configs, fakes.FakeRobot, np)  # imported here: each inner run forgets what it imported first
 
 _AUTHOR = """
 import pytest

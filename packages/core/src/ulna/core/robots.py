@@ -43,7 +43,7 @@ class Robot(Device):
     """A robot. Implementers write `_connect`, `_get_observation`, `_send_action` and the properties.
 
     The base class does the checks. Life cycle: constructed without I/O; `connect`; any number of `get_observation` and
-    `send_action`; `disconnect`, which releases torque on every path. All calls block for one exchange with the hardware.
+    `send_action`; `disconnect`, which releases torque on every path. Calls block for one exchange with the hardware.
     """
 
     config_class: ClassVar[type[RobotConfig]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actions relative to the present state, and back: a pair of steps, of which the second asks the first for the state."""
+"""Actions relative to the present state, and back: a pair of steps; the second asks the first for the state."""
 
 from __future__ import annotations
 
