@@ -28,6 +28,7 @@ if __name__ == "__main__":
     raise SystemExit(bootstrap.main(sys.argv[1:]))
 
 import nox  # noqa: E402 - a fresh machine has no nox until the lines above have run
+from nox.command import CommandFailed  # noqa: E402
 
 from tooling import bootstrap, tree  # noqa: E402
 
@@ -70,12 +71,22 @@ def interpreter(version: str) -> str | None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check style, formatting, docstrings, import contracts and declared dependencies."""
-    python(session, "-m", "ruff", "check", ".")
-    python(session, "-m", "ruff", "format", "--check", ".")
     sources = [str(folder.relative_to(ROOT)) for folder in tree.source_folders()]
-    python(session, "-m", "interrogate", "--config", "pyproject.toml", "--quiet", "tests/tooling", *sources)
-    python(session, "-m", "tooling.contracts", env={"PYTHONPATH": "tests"})
-    python(session, "-m", "tooling.dependencies", env={"PYTHONPATH": "tests"})
+    checks = [
+        ["ruff", "check", "--output-format", "concise", "."],
+        ["ruff", "format", "--check", "--quiet", "."],
+        ["interrogate", "--config", "pyproject.toml", "--quiet", "tests/tooling", *sources],
+        ["tooling.contracts"],
+        ["tooling.dependencies"],
+    ]
+    failed = []
+    for check in checks:
+        try:
+            python(session, "-m", *check, env={"PYTHONPATH": "tests"})
+        except CommandFailed:
+            failed.append(check[0])  # the others are worth knowing in the same run
+    if failed:
+        session.error(f"not clean: {', '.join(failed)}")
 
 
 @nox.session
