@@ -106,7 +106,7 @@ def tests(session: nox.Session, version: str) -> None:
             session.skip(f"no Python {version} on this machine")
         chosen = str(bootstrap.prepare(ROOT / ".nox" / f"python-{version}", base))
     # The profile draws the same examples each time: a check must not fail by chance.
-    arguments = session.posargs or ["-n", "2", "--dist", "loadgroup", "--hypothesis-profile", "ci"]
+    arguments = session.posargs or ["-n", "2", "--dist", "loadgroup", "--durations", "15", "--hypothesis-profile", "ci"]
     session.run(chosen, "-m", "pytest", *arguments, external=True, env=ONE_THREAD)
 
 
