@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import importlib_metadata
 import numpy as np
 import pytest
 
@@ -15,7 +16,9 @@ from ulna.core.plugins import registry as current_registry
 from ulna.testing import CameraSuite, RobotSuite, configs, fakes
 
 pytest_plugins = ["pytester"]
-KEPT = (CameraSuite, RobotSuite, configs, fakes.FakeRobot, np)  # imported here: each inner run forgets what it imported first
+KEPT = (CameraSuite, RobotSuite, configs, fakes.FakeRobot, importlib_metadata, np)
+"""Imported here, since each inner run forgets what it imported first, and extension modules cannot be loaded twice."""
+
 
 _AUTHOR = """
 import pytest

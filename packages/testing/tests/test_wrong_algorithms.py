@@ -198,7 +198,7 @@ class TaughtSuite(AlgorithmSuite):
                 return float((action - batch[ACTION]).abs().mean())
 
         before = error()
-        for _ in range(150):
+        for _ in range(80):
             algorithm.update(iter([batch]))
         return before, error()
 

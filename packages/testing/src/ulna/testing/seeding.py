@@ -34,6 +34,6 @@ def seeded(seed: int) -> Iterator[None]:
 
             stack.enter_context(torch.random.fork_rng(devices=[]))
             accelerated = torch.cuda.is_available() or torch.backends.mps.is_available()
-            # Without an accelerator torch.manual_seed only adds a traceback to CUDA's to-do list, which takes milliseconds.
+            # Without an accelerator torch.manual_seed adds a traceback to CUDA's to-do list, which takes milliseconds.
             (torch.manual_seed if accelerated else torch.default_generator.manual_seed)(seed)
         yield
