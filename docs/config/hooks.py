@@ -16,12 +16,13 @@ from tooling import pages, tree
 
 
 def navigation() -> list[Any]:
-    """Return the part of the navigation that is computed: plugin pages, API pages and decision records."""
+    """Return the part of the navigation that is computed: guides, plugin pages, API pages and decision records."""
+    guides = sorted((tree.ROOT / "docs" / "guides").glob("*.md"))
     found = pages.generated()
     plugins = sorted(path for path in found if path.startswith("plugins/"))
     api = sorted(path for path in found if path.startswith("api/") and path != "api/index.md")
     records = sorted((tree.ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-    parts: list[Any] = [{"Plugins": plugins}] if plugins else []
+    parts: list[Any] = [{"Guides": [f"guides/{guide.name}" for guide in guides]}, {"Plugins": plugins}]
     parts.append({"API": ["api/index.md", *({f"ulna.{Path(path).stem}": path} for path in api)]})
     parts.append({"Decisions": [f"decisions/{record.name}" for record in records]})
     return parts

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import signal
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -15,6 +16,17 @@ from ulna.core.cameras import Camera, CameraConfig, CameraState, Frame
 from ulna.core.errors import DeviceConnectError, DeviceError, DeviceNotConnectedError, FrameTimeoutError
 from ulna.core.robots import Robot, RobotConfig
 from ulna.core.teleoperators import Teleoperator, TeleoperatorConfig
+
+
+@pytest.fixture(autouse=True)
+def signals_at_their_defaults() -> Iterator[None]:
+    """Undo what a shell did: it starts background jobs with Ctrl-C ignored, and nohup ignores a lost terminal."""
+    defaults = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    before = {number: signal.signal(number, handler) for number, handler in defaults.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
 
 JOINTS = ("pan.pos", "lift.pos", "gripper.pos")
 

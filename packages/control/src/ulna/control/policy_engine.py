@@ -92,7 +92,7 @@ class PolicyEngine:
 
     Raises:
         IncompatibleError: Inputs of the policy that the robot does not have, or vectors of other sizes; the nearest
-        names are given.
+            names are given.
     """
 
     def __init__(
