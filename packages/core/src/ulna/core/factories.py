@@ -140,7 +140,7 @@ def dataset_to_policy_features(features: Mapping[str, Mapping[str, Any]]) -> dic
         if feature["dtype"] in ("image", "video"):
             if len(shape) != 3:
                 raise FeatureError(f"{key}: a picture has three axes, the dataset declares {shape}.")
-            names = feature.get("names") or ()
+            names = list(feature.get("names") or ())
             if len(names) == 3 and names[2] in ("channel", "channels"):
                 shape = (*shape[2:], *shape[:2])
             found[key] = PolicyFeature(FeatureType.VISUAL, shape)

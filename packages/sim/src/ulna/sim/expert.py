@@ -24,7 +24,8 @@ class ScriptedExpert:
     """Demonstrates the reach, one control step at a time. Create one per world; call `begin` after each reset.
 
     A reach takes about two seconds, follows a minimum-jerk profile with a small sideways bow, opens the gripper and
-    ends with a short hold. Its pace, bow and aim vary a little with the scene's seed; the same seed gives the same motion.
+    ends with a short hold. Its pace, bow and aim vary a little with the scene's seed; the same seed gives the same
+    motion.
 
     Args:
         sim: The world; it must have a leader.
