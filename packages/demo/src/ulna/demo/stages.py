@@ -22,7 +22,7 @@ from ulna.control import (
     run_rollout,
 )
 from ulna.core.errors import ControlError
-from ulna.core.factories import make_policy, make_policy_config, make_pre_post_processors
+from ulna.core.factories import dataset_to_policy_features, make_policy, make_policy_config, make_pre_post_processors
 from ulna.core.optim import make_optimizer_config, make_scheduler_config
 from ulna.core.policy_config import PreTrainedConfig
 from ulna.data import LeRobotDatasetMetadata
@@ -48,6 +48,7 @@ EVALUATION_SEED = 1_000_000
 """Scenes of the judged episodes; far from those of the demonstrations."""
 
 _LEARNING_RATE = 3e-4
+_POLICY_SEES = ("observation.state", "observation.images.top")
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,18 @@ def record_demonstrations(
     return result
 
 
-def policy_settings() -> PreTrainedConfig:
-    """Return the settings of the policy: ACT, small enough to learn on two cores in minutes."""
+def policy_settings(meta: LeRobotDatasetMetadata) -> PreTrainedConfig:
+    """Return the settings of the policy: ACT, small enough to learn on two cores in minutes.
+
+    It looks at the joints and at one of the recorded cameras; the other is there for people.
+
+    Args:
+        meta: Of the dataset it learns from.
+    """
+    seen = dataset_to_policy_features(meta.features)
     return make_policy_config(
         "act",
+        input_features={key: seen[key] for key in _POLICY_SEES},
         chunk_size=30,
         n_action_steps=15,
         dim_model=128,
@@ -140,7 +149,7 @@ def untrained_policy(root: Path, seed: int) -> Trial:
     """
     seed_everything(seed)
     meta = LeRobotDatasetMetadata(REPO_ID, root)
-    policy = make_policy(policy_settings(), ds_meta=meta).eval()
+    policy = make_policy(policy_settings(meta), ds_meta=meta).eval()
     return Trial(policy, *make_pre_post_processors(policy.config, dataset_stats=meta.stats))
 
 
@@ -163,7 +172,7 @@ def train_policy(
     """
     settings = TrainPipelineConfig(
         dataset=DatasetConfig(repo_id=REPO_ID, root=root, cache="ram", use_imagenet_stats=False),
-        policy=policy_settings(),
+        policy=policy_settings(LeRobotDatasetMetadata(REPO_ID, root)),
         output_dir=run_dir,
         seed=config.seed,
         batch_size=config.batch_size,
