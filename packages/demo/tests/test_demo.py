@@ -66,6 +66,7 @@ def test_a_film_plays_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # a minute of training on a free machine, many on a busy one
 def test_the_fast_demo_learns(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     said: list[str] = []
