@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +185,8 @@ def test_own_distributions_are_checked() -> None:
     """The suite works on an editable install: this distribution's own, which offers no plugin."""
     report = run_suite(PackagingSuite, lambda: "ulna-testing", only=[i for i in IN_PROCESS if i[:3] != "K01"])
     assert report.ok, str(report)
-    assert "K15-changelog" in report.passed
+    if "site-packages" not in (find_spec("ulna.testing").origin or ""):  # a wheel has no changelog
+        assert "K15-changelog" in report.passed
 
 
 def test_command_modules_may_print(tmp_path: Path) -> None:
