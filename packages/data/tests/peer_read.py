@@ -11,11 +11,11 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 
 def main() -> None:
-    root, target, request = sys.argv[1:]
+    target, request = sys.argv[1:]
     wanted = json.loads(request)
     dataset = LeRobotDataset(
         "a/b",
-        root=root,
+        root=wanted["root"],
         delta_timestamps=wanted.get("delta_timestamps"),
         episodes=wanted.get("episodes"),
         video_backend="pyav",

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,8 @@ import numpy as np
 import pytest
 
 from ulna.data import LeRobotDataset, RGBEncoderConfig
+from ulna.testing.peer import Peer, assert_items_equal, needs_peer
 
-PEER = os.environ.get("ULNA_LEROBOT_PYTHON")
 READ, APPEND = Path(__file__).parent / "peer_read.py", Path(__file__).parent / "peer_append.py"
 CAMERA = "observation.images.cam"
 LENGTHS = [1, 6, 1, 9]
@@ -25,36 +22,20 @@ REQUESTS: list[dict[str, Any]] = [
     {"episodes": [3, 1]},
 ]
 
-pytestmark = [
-    pytest.mark.interop,
-    pytest.mark.skipif(not PEER, reason="ULNA_LEROBOT_PYTHON does not name an interpreter that has LeRobot"),
-]
-
-
-def run_peer(script: Path, *arguments: str) -> None:
-    done = subprocess.run([str(PEER), str(script), *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+pytestmark = needs_peer
 
 
 def compare(root: Path, target: Path, request: dict[str, Any]) -> None:
-    run_peer(READ, str(root), str(target), json.dumps(request))
-    with np.load(target) as arrays:
-        facts = json.loads(str(arrays["facts"]))
-        ours = LeRobotDataset("a/b", root, request.get("episodes"), delta_timestamps=request.get("delta_timestamps"))
-        assert (facts["length"], facts["episodes"]) == (len(ours), ours.num_episodes)
-        assert facts["tasks"] == list(ours.meta.tasks)
-        for i in range(len(ours)):
-            for key, value in ours.numpy_item(i).items():
-                if isinstance(value, str):
-                    assert facts["texts"][f"{i}/{key}"] == value
-                    continue
-                theirs = arrays[f"{i}|{key}"]
-                assert theirs.dtype == value.dtype, key
-                np.testing.assert_array_equal(theirs, value.reshape(theirs.shape), err_msg=f"{i} {key}")
-        assert ours.meta.stats is not None
-        for feature, values in ours.meta.stats.items():
-            for stat, value in values.items():
-                np.testing.assert_array_equal(np.asarray(facts["stats"][feature][stat]), value)
+    theirs = Peer.find().ask(READ, target, root=str(root), **request)
+    facts = theirs["facts"]
+    ours = LeRobotDataset("a/b", root, request.get("episodes"), delta_timestamps=request.get("delta_timestamps"))
+    assert facts["episodes"] == ours.num_episodes
+    assert facts["tasks"] == list(ours.meta.tasks)
+    assert_items_equal(ours, theirs)
+    assert ours.meta.stats is not None
+    for feature, values in ours.meta.stats.items():
+        for stat, value in values.items():
+            np.testing.assert_array_equal(np.asarray(facts["stats"][feature][stat]), value)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +56,8 @@ def test_both_append_in_turn(scene: Any, tmp_path: Path, camera: str | None) -> 
     """We record, LeRobot resumes, we resume: every file stays readable for both."""
     made, root = scene(camera), tmp_path / "set"
     made.record(root, [3, 4])
-    run_peer(APPEND, str(root), "2", "5")
+    peer = Peer.find()
+    peer.start(peer.python, APPEND, root, "2", "5")
     opened = LeRobotDataset("a/b", root)
     assert opened.meta.findings == []
     assert opened.meta.episodes["length"] == [3, 4, 5]
