@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from types import ModuleType
 import pytest
 import typer
 
-from ulna.cli.catalogue import BROUGHT_BY
+from ulna.cli.catalogue import BROUGHT_BY, PLANNED
 from ulna.cli.main import main
 from ulna.core.errors import DeviceError
 from ulna.core.plugins import FoundEntryPoint, Registry, use_registry
@@ -80,7 +81,7 @@ def test_help_shows_commands_without_importing(capsys: pytest.CaptureFixture[str
     assert ran.code == 0
     for name in ("good", "info", "odd", "plugins", "rude"):
         assert f"\n  {name}" in ran.out
-    assert "pip install ulna-training" in ran.out
+    assert re.search(r'\n  train +pip install "ulna-training"\n', ran.out)
     assert "no_such_commands" not in sys.modules
 
 
@@ -119,6 +120,15 @@ def test_missing_command_says_what_to_install(capsys: pytest.CaptureFixture[str]
     assert ran.code == 2
     assert f"The command {name!r} is not installed." in ran.err
     assert f'pip install "{BROUGHT_BY[name]}"' in ran.err
+
+
+@pytest.mark.parametrize("name", PLANNED)
+def test_planned_command_is_not_offered_for_installation(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    """Nobody is sent to a distribution that does not bring it."""
+    ran = Ran(capsys, name)
+    assert ran.code == 2
+    assert f"The command {name!r} is planned" in ran.err
+    assert "pip install" not in ran.err
 
 
 def test_unknown_command_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:

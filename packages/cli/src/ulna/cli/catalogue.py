@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which distribution brings which command, for those who do not have it yet. Installed ones have entry points."""
+"""Which distribution brings which command, and which are planned. Installed ones are known by their entry points."""
 
 from __future__ import annotations
 
-__all__ = ["BROUGHT_BY", "install_hint"]
+__all__ = ["BROUGHT_BY", "PLANNED", "install_hint"]
 
 _COMMANDS = {
     "ulna-control": ("calibrate", "cameras", "detect", "motors", "record", "replay", "rollout", "teleoperate"),
     "ulna-data": ("dataset",),
-    "ulna-servers-policy": ("serve",),
-    "ulna-servers-rl": ("rl",),
     "ulna-sim": ("sim",),
-    "ulna-training": ("eval", "train"),
+    "ulna-training": ("train",),
     "ulna[demo]": ("demo",),
 }
 BROUGHT_BY: dict[str, str] = {command: name for name, commands in _COMMANDS.items() for command in commands}
 """Command to what `pip install` needs to be given."""
+
+PLANNED = ("can", "checkpoint", "eval", "lekiwi", "rl", "serve", "tokenizer")
+"""Commands that no distribution brings yet."""
 
 
 def install_hint(command: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 
 from ulna.cli.__about__ import __version__
-from ulna.cli.catalogue import BROUGHT_BY, install_hint
+from ulna.cli.catalogue import BROUGHT_BY, PLANNED, install_hint
 from ulna.core.commands.configured import QuickGroup
 from ulna.core.commands.terminal import output, reporting
 from ulna.core.errors import PluginError, PluginLoadError, PluginNotFoundError, nearest
@@ -58,13 +58,11 @@ class _Commands(QuickGroup):
         if rows:
             with formatter.section("Commands"):
                 formatter.write_dl(sorted(rows))
-        missing: dict[str, list[str]] = {}
-        for command, distribution in BROUGHT_BY.items():
-            if command not in {r.type for r in _usable()}:
-                missing.setdefault(distribution, []).append(command)
+        known = set(registry().types("commands"))
+        missing = [(command, f'pip install "{BROUGHT_BY[command]}"') for command in sorted(BROUGHT_BY.keys() - known)]
         if missing:
             with formatter.section("Not installed"):
-                formatter.write_dl([(f"pip install {name}", ", ".join(commands)) for name, commands in missing.items()])
+                formatter.write_dl(missing)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
         if incomplete.startswith("-"):
@@ -104,6 +102,9 @@ def _unknown(name: str, known: Sequence[str]) -> PluginNotFoundError:
     hint = install_hint(name)
     if hint is not None:
         return PluginNotFoundError(f"The command {name!r} is not installed.", kind="commands", type=name, hint=hint)
+    if name in PLANNED:
+        text = f"The command {name!r} is planned, and no distribution brings it yet."
+        return PluginNotFoundError(text, kind="commands", type=name, hint="See all commands with: ulna --help")
     near = nearest(name, [*known, *BROUGHT_BY])
     words = f"; did you mean {near!r}?" if near else "."
     return PluginNotFoundError(
