@@ -220,3 +220,31 @@ def test_output_forms(capsys: pytest.CaptureFixture[str]) -> None:
     output_table(("A", "LONG"), [("xyz", ""), ("x", "y")])
     output_json({"name": "ä"})
     assert capsys.readouterr().out == 'A    LONG\nxyz\nx    y\n{\n  "name": "ä"\n}\n'
+
+
+class Point(Config):
+    """A place."""
+
+    x: float = 1.5
+
+
+class Missing(PluginConfig):
+    """A kind of which nothing is installed."""
+
+    plugin_kind: ClassVar[str] = "envs"
+    plugin_base: ClassVar[bool] = True
+
+
+class Tables(Config):
+    """Settings with defaults that are maps."""
+
+    places: dict[str, Point] = Field(default_factory=lambda: {"home": Point()}, description="Where.")
+    none_yet: Missing | None = None
+
+
+def test_help_writes_defaults_as_they_can_be_given() -> None:
+    """A map reads as YAML, not as Python; where nothing is installed, no choice is pretended."""
+    command = config_command(Tables, run, name="tables", help="Show tables.")
+    shown = invoke("--help", command=command).stdout
+    assert "Where. [default: {home: {x: 1.5}}]" in shown
+    assert "Which environment; none is installed." in shown

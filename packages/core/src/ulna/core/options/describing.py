@@ -119,9 +119,12 @@ def _type_field(cls: type[BaseModel], prefix: str, section: str, picked: str) ->
     kind = cls.plugin_kind  # type: ignore[attr-defined]
     names = tuple(registry().types(kind))
     words = f"Which {KINDS[kind].title if kind in KINDS else 'type'}; "
-    words += f"chosen here: {picked}." if picked else "name one beside --help to see its settings."
+    if picked:
+        words += f"chosen here: {picked}."
+    else:
+        words += "name one beside --help to see its settings." if names else "none is installed."
     path = f"{prefix}.type" if prefix else "type"
-    return FieldHelp(path, " | ".join(names) or "(none installed)", "", words, section, names)
+    return FieldHelp(path, " | ".join(names) or "text", "", words, section, names)
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
@@ -179,6 +182,10 @@ def _default_text(default: Any) -> str:
         return str(default.value)
     if isinstance(default, bool):
         return str(default).lower()
+    if isinstance(default, BaseModel):
+        default = {name: getattr(default, name) for name in type(default).model_fields}
+    if isinstance(default, Mapping):
+        return f"{{{', '.join(f'{_default_text(k)}: {_default_text(v)}' for k, v in default.items())}}}"
     if isinstance(default, (list, tuple)):
         return f"[{', '.join(_default_text(item) for item in default)}]"
     return str(default) if default != "" else '""'
