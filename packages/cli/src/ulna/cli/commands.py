@@ -100,7 +100,7 @@ def show(
     kind: str = _KIND,
     as_json: bool = _JSON,
 ) -> None:
-    """Show everything that is known about plugins without importing them."""
+    """Show all that is known of plugins without importing them."""
     with reporting():
         records = _named(names, kind)
     if as_json:
@@ -178,12 +178,12 @@ def verify(
 
 @plugins_app.command("new")
 def new(
-    kind: str = typer.Argument(..., help="What it is.", autocompletion=lambda: list(KINDS)),
+    kind: str = typer.Argument(..., help=f"One of {', '.join(KINDS)}.", autocompletion=lambda: list(KINDS)),
     name: str = typer.Argument(..., help="Its type string, such as my_arm."),
     folder: Path = typer.Option(None, "--folder", help="Where to write; default: ./DISTRIBUTION."),
     distribution: str = typer.Option(None, "--distribution", help="Its name; default: ulna-KIND-NAME."),
 ) -> None:
-    """Write a new plugin that builds, installs and passes its conformance suite at once."""
+    """Write a new plugin. It builds, installs and passes its conformance suite at once."""
     from ulna.cli.scaffolding import create
 
     with reporting():

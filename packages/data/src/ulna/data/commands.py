@@ -31,7 +31,7 @@ def info(
     root: Annotated[Path | None, typer.Option(help="Folder of the dataset, if it is not found by name.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a dataset holds: size, rate, tasks, features, files, and anything that is not as it should be."""
+    """Show what a dataset holds. Anything that is not as it should be is named too."""
     from ulna.data.metadata import LeRobotDatasetMetadata
 
     folder = root if root is not None or not Path(dataset).is_dir() else Path(dataset)

@@ -70,7 +70,7 @@ def render(
     height: Annotated[int, typer.Option(help="Pixels.")] = 480,
     seed: Annotated[int, typer.Option(help="Scene to draw when no world of that name is running.")] = 0,
 ) -> None:
-    """Save a picture of a running world, or of a fresh scene when none is running."""
+    """Save a picture of a running world. When none is running, a fresh scene is drawn."""
     with reporting():
         files.write_bytes(path, _png(name, view, width, height, seed))
         output(str(path))

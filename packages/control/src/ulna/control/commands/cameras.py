@@ -49,6 +49,6 @@ app.registered_commands += config_command(
     "ulna.control.discovery:FindCamerasConfig",
     find,
     name="find",
-    help="List the cameras that the installed plugins see; --output_dir saves a picture of each.",
+    help="List the cameras that the installed plugins see. --output_dir saves a picture of each.",
     examples=("ulna cameras find", "ulna cameras find --type=opencv --output_dir=pictures"),
 ).registered_commands

@@ -77,7 +77,7 @@ for _command in (
         "ulna.control.discovery:ScanConfig",
         scan,
         name="scan",
-        help="Look for motors on a port at every baud rate; changes nothing on them.",
+        help="Look for motors on a port at every baud rate. Nothing on them is changed.",
         examples=("ulna motors scan --port=/dev/ttyACM0",),
     ),
     config_command(
