@@ -42,6 +42,11 @@ def config(**changes: Any) -> ACTConfig:
     return ACTConfig(**{**settings, **changes})
 
 
+def seeing(**changes: Any) -> ACTConfig:
+    picture = {"observation.images.top": PolicyFeature(FeatureType.VISUAL, (3, 32, 32))}
+    return config(input_features={STATE: PolicyFeature(FeatureType.STATE, (2,)), **picture}, **changes)
+
+
 def batch(size: int = 2, chunk: int = 6, padded: int = 0) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     mask = torch.zeros(size, chunk, dtype=torch.bool)
@@ -202,3 +207,20 @@ def test_groups_of_the_optimizer() -> None:
     assert sum(p.numel() for p in rest["params"]) + sum(p.numel() for p in backbone["params"]) == sum(
         p.numel() for p in policy.parameters() if p.requires_grad
     )
+
+
+def test_weights_that_cannot_be_fetched_are_an_error_with_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a network, or without a place for the download, the message says how to go on."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "file"))
+    with pytest.raises(CheckpointError, match=r"(?s)resnet18 could not be fetched.*pretrained_backbone_weights=null"):
+        ACTPolicy(seeing(pretrained_backbone_weights="ResNet18_Weights.IMAGENET1K_V1"))
+
+
+@pytest.mark.parametrize("wrong", [{"vision_backbone": "resnet99"}, {"pretrained_backbone_weights": "Best"}])
+def test_a_backbone_that_torchvision_lacks_is_a_wrong_setting(wrong: dict[str, Any]) -> None:
+    """It is named, instead of ending in the middle of torchvision."""
+    with pytest.raises(ConfigError, match=f"policy.vision_backbone.*{next(iter(wrong.values()))}"):
+        ACTPolicy(seeing(**wrong))

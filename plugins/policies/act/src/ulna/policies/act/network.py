@@ -19,6 +19,7 @@ from torchvision.models._utils import IntermediateLayerGetter
 from torchvision.ops.misc import FrozenBatchNorm2d
 
 from ulna.core.constants import ACTION, OBS_STATE
+from ulna.core.errors import CheckpointError, ConfigError, ConfigProblem
 
 if TYPE_CHECKING:
     from ulna.policies.act.config import ACTConfig
@@ -172,6 +173,10 @@ class ACT(nn.Module):
     Args:
         config: Settings with features filled in.
         pretrained_backbones: Whether the backbone may load the torchvision weights the settings name.
+
+    Raises:
+        ConfigError: torchvision has no such backbone, or no such weights of it.
+        CheckpointError: The weights of the backbone could not be downloaded.
     """
 
     def __init__(self, config: ACTConfig, *, pretrained_backbones: bool = True) -> None:
@@ -214,12 +219,24 @@ class ACT(nn.Module):
     def _build_backbone(self, width: int, pretrained: bool) -> None:
         config = self.config
         weights = config.pretrained_backbone_weights if pretrained else None
-        resnet = torchvision.models.get_model(
-            config.vision_backbone,
-            weights=weights,
-            replace_stride_with_dilation=[False, False, bool(config.replace_final_stride_with_dilation)],
-            norm_layer=FrozenBatchNorm2d,
-        )
+        try:
+            resnet = torchvision.models.get_model(
+                config.vision_backbone,
+                weights=weights,
+                replace_stride_with_dilation=[False, False, bool(config.replace_final_stride_with_dilation)],
+                norm_layer=FrozenBatchNorm2d,
+            )
+        except (KeyError, ValueError) as error:
+            chosen = f"{config.vision_backbone} with {weights}"
+            expected = "a ResNet, and weights of it, that torchvision has"
+            problem = ConfigProblem("policy.vision_backbone", chosen, expected)
+            raise ConfigError([problem], title="ACT's settings") from error
+        except OSError as error:
+            raise CheckpointError(
+                f"The weights {weights} of the backbone {config.vision_backbone} could not be fetched: {error}",
+                hint="Connect to the internet once, or train the backbone from scratch: "
+                "--policy.pretrained_backbone_weights=null",
+            ) from error
         self.backbone = IntermediateLayerGetter(resnet, return_layers={"layer4": "feature_map"})
         self.encoder_img_feat_input_proj = nn.Conv2d(resnet.fc.in_features, width, kernel_size=1)
 
