@@ -16,9 +16,11 @@ from ulna.control import (
     read_reports,
     run_recording,
 )
+from ulna.control.recording import DatasetTarget, check_upload
 from ulna.core.cameras import CameraState
-from ulna.core.errors import DatasetError, DeviceConnectError, MotorCommunicationError
+from ulna.core.errors import ConfigError, DatasetError, DeviceConnectError, MotorCommunicationError
 from ulna.core.teleoperators import TeleopEvents
+from ulna.data import LeRobotDataset
 
 
 @pytest.fixture
@@ -301,3 +303,13 @@ def test_episode_that_is_not_durable_does_not_count(rig):
         rig.record(on_tick=on_tick)
     assert caught.value.result.episodes == ()
     assert caught.value.result.total == 0
+
+
+def test_impossible_upload_is_refused_before_anything_is_connected(tmp_path):
+    """Nobody records for an hour to learn at the end that the upload cannot be done."""
+    target = DatasetTarget(repo_id="lab/up", root=tmp_path / "up", push_to_hub=True)
+    if hasattr(LeRobotDataset, "push_to_hub"):
+        assert check_upload(target) is None
+    else:
+        with pytest.raises(ConfigError, match="hf upload"):
+            check_upload(target)

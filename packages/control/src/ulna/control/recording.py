@@ -16,7 +16,7 @@ from ulna.control.record_plan import EpisodePlan, EpisodeTimes, RecordResult
 from ulna.control.runtime import Runtime
 from ulna.control.session import RestConfig
 from ulna.core.config import Config
-from ulna.core.errors import DatasetError
+from ulna.core.errors import ConfigError, ConfigProblem, DatasetError
 from ulna.core.factories import make_robot_from_config, make_teleoperator_from_config
 from ulna.core.robots import Robot, RobotConfig
 from ulna.core.teleoperators import TeleoperatorConfig
@@ -29,6 +29,7 @@ __all__ = [
     "DatasetTarget",
     "RecordConfig",
     "check_new",
+    "check_upload",
     "dataset_features",
     "open_dataset",
     "push_dataset",
@@ -86,6 +87,7 @@ def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult
         What was recorded.
 
     Raises:
+        ConfigError: An upload is asked for, which this version of ulna-data cannot do; nothing was connected.
         DatasetError: The dataset exists and `resume` is off, or the other way round; or it has all episodes already.
         IncompatibleError: Teleoperator, robot and dataset do not fit together; nothing was connected.
         RecordingInterruptedError: The hardware, the guard or the dataset failed; `result` says what is safe.
@@ -154,6 +156,7 @@ def dataset_features(robot: Robot, *, use_videos: bool = True) -> dict[str, dict
 
 def _check_target(config: RecordConfig, robot: Robot) -> None:
     """Refuse what cannot work before any device is opened."""
+    check_upload(config.dataset)
     if config.resume:
         _check_continued(config.dataset, robot)
     else:
@@ -176,6 +179,22 @@ def check_new(target: DatasetTarget) -> None:
     except DatasetError as error:
         hint = "Continue it with --resume=true, or choose another --dataset.root or --dataset.repo_id"
         raise DatasetError(error.message, hint=hint) from error
+
+
+def check_upload(target: DatasetTarget) -> None:
+    """Refuse an upload that would fail only after everything was recorded.
+
+    Args:
+        target: The dataset to be written.
+
+    Raises:
+        ConfigError: The upload is asked for, and the installed ulna-data cannot do it.
+    """
+    from ulna.data import LeRobotDataset
+
+    if target.push_to_hub and not hasattr(LeRobotDataset, "push_to_hub"):
+        text = "is not supported by this version; upload with `hf upload USER/NAME FOLDER --repo-type=dataset`"
+        raise ConfigError([ConfigProblem("dataset.push_to_hub", True, text)], title="the dataset's settings")
 
 
 def _check_continued(wanted: DatasetRecordConfig, robot: Robot) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from ulna.control.policy_engine import PolicyNames
-from ulna.control.recording import DatasetTarget, check_new, open_dataset, push_dataset
+from ulna.control.recording import DatasetTarget, check_new, check_upload, open_dataset, push_dataset
 from ulna.control.rollout_plan import RolloutResult, RolloutSettings
 from ulna.control.rollouts import run_rollout
 from ulna.control.runtime import Runtime
@@ -68,12 +68,14 @@ def rollout(
 
     Raises:
         CheckpointError: The policy cannot be loaded.
+        ConfigError: An upload is asked for, which this version of ulna-data cannot do; nothing was connected.
         IncompatibleError: Policy and robot do not fit together; nothing was connected.
         DatasetError: The dataset to be written exists already.
         DeviceError: The hardware failed; torque has been released.
     """
     target = config.dataset
     if target is not None:
+        check_upload(target)
         check_new(target)
     robot = make_robot_from_config(config.robot)
     path = config.policy.pretrained_path
