@@ -61,6 +61,7 @@ def test_a_constant_dimension_gives_finite_values_and_one_warning(
         step = NormalizerProcessorStep(feature, {FeatureType.ACTION: mode}, stats)
         for _ in range(3):
             out = step(create_transition(action=torch.tensor([2.0])))[TransitionKey.ACTION]
+        UnnormalizerProcessorStep(feature, {FeatureType.ACTION: mode}, stats)
     assert torch.isfinite(out).all()
     assert [r.getMessage() for r in caplog.records] == [
         "action never changes in dimension(s) [0]; they carry no information."

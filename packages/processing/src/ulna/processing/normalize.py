@@ -76,6 +76,8 @@ class _StatisticsStep(ProcessorStep):
         normalize_observation_keys: Only these observation keys, when given.
     """
 
+    _tells_constants: ClassVar[bool] = True  # once a policy is enough: its other step has the same statistics
+
     def __init__(
         self,
         features: Mapping[str, Any],
@@ -103,7 +105,8 @@ class _StatisticsStep(ProcessorStep):
             key: {name: self._as_tensor(key, value).to(device or "cpu") for name, value in values.items()}
             for key, values in stats.items()
         }
-        self._warn_about_constants()
+        if self._tells_constants:
+            self._warn_about_constants()
 
     def _as_tensor(self, key: str, value: Any) -> Tensor:
         tensor = torch.as_tensor(np.asarray(value) if not isinstance(value, Tensor) else value).to(torch.float32)
@@ -232,6 +235,7 @@ class NormalizerProcessorStep(_StatisticsStep):
 class UnnormalizerProcessorStep(_StatisticsStep):
     """Takes normalization back. MEAN_STD gives x * std + mean (without eps, as in LeRobot)."""
 
+    _tells_constants: ClassVar[bool] = False
     registry_name: ClassVar[str] = "unnormalizer_processor"
 
     def __call__(self, transition: EnvTransition) -> EnvTransition:
