@@ -23,6 +23,7 @@ CASES = [
     "multi_file",
     "extra_features",
     "resumed",
+    "dataset_env",
 ]
 
 

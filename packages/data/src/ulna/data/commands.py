@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ulna.core.errors import DatasetError
+from ulna.core.commands import reporting
 
 if TYPE_CHECKING:
     from ulna.data.metadata import LeRobotDatasetMetadata
@@ -35,11 +35,8 @@ def info(
     from ulna.data.metadata import LeRobotDatasetMetadata
 
     folder = root if root is not None or not Path(dataset).is_dir() else Path(dataset)
-    try:
+    with reporting():
         meta = LeRobotDatasetMetadata(dataset, folder)
-    except DatasetError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(1) from error
     facts = _facts(meta)
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else _text(facts))
 

@@ -34,7 +34,8 @@ def find_root(repo_id: str, root: str | Path | None) -> Path:
     looked = ", ".join(str(c) for c in candidates)
     raise DatasetError(
         f"The dataset {repo_id!r} is not on this machine; looked in {looked}.",
-        hint="Pass root=<folder> if it lies elsewhere, or download it there first.",
+        hint="Give its folder (root=<folder>) if it lies elsewhere. "
+        f"From the Hub: hf download {repo_id} --repo-type=dataset --local-dir={dataset_roots()[0] / repo_id}",
     )
 
 
