@@ -109,14 +109,13 @@ class PluginConfig(Config):
 
         chosen = data.get("type")
         known = _types(cls.plugin_kind)
+        accepted = f"one of {', '.join(known)}" if known else "a type that is installed; there is none"
         if not chosen:
-            raise ConfigError(
-                [ConfigProblem("type", None, f"needs a type: one of {', '.join(known)}")], title=cls.__name__
-            )
+            raise ConfigError([ConfigProblem("type", None, f"needs a type: {accepted}")], title=cls.__name__)
         try:
             target = registry().config_class(cls.plugin_kind, str(chosen))
         except PluginNotFoundError as error:
-            problem = ConfigProblem("type", chosen, f"one of {', '.join(known)}", nearest(str(chosen), known))
+            problem = ConfigProblem("type", chosen, accepted, nearest(str(chosen), known))
             raise ConfigError([problem], title=cls.__name__, hint=error.hint) from error
         if not issubclass(target, cls):
             raise ConfigError([ConfigProblem("type", chosen, f"a plugin whose class derives from {cls.__name__}")])
@@ -177,9 +176,9 @@ def _problem(item: Any, path: str, cls: type[BaseModel], origins: Mapping[str, s
     if item["type"] == "extra_forbidden":
         owner = _class_at(cls, item["loc"][:-1])
         known = list(owner.model_fields)
-        return ConfigProblem(
-            path, item["input"], f"unknown name; known are {', '.join(known)}", nearest(name, known), origins.get(path)
-        )
+        near = nearest(name, known)
+        text = "unknown name" if near else f"unknown name; known are {', '.join(known)}"
+        return ConfigProblem(path, item["input"], text, near, origins.get(path))
     if item["type"] == "missing":
         return ConfigProblem(path, None, "is required and was not given", None, origins.get(path))
     if item["type"] in ("bool_parsing", "bool_type"):

@@ -127,7 +127,7 @@ class Device(ABC):
         self._connected = False
 
     def __str__(self) -> str:
-        return f"{self.id or '(no id)'} {type(self).__name__}"
+        return f"{self.id} {type(self).__name__}" if self.id else type(self).__name__
 
     def __enter__(self) -> Self:
         self.connect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import select
 import time
 from collections.abc import Sequence
@@ -248,7 +249,9 @@ def _cannot_open(device: str, error: Exception) -> DeviceConnectError:
         hint = f"You may not use it. Join its group, then log in again: sudo usermod -aG dialout $USER\n{hint}"
     elif "lock" in text or number in (errno.EBUSY, errno.EAGAIN):
         hint = f"Another program has it open. Stop that program first (see: fuser {device}).\n{hint}"
-    return DeviceConnectError(f"Cannot open the serial port {device}: {text}.", device=device, hint=hint)
+    # The system's own words, without pyserial's "could not open port ..." around them once or twice.
+    reason = re.sub(r"^(\[Errno \d+\] )?could not open port \S+: ", "", text)
+    return DeviceConnectError(f"Cannot open the serial port {device}: {reason}.", device=device, hint=hint)
 
 
 def _port_list(ports: Sequence[tuple[str, str]]) -> str:
