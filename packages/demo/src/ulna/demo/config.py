@@ -22,7 +22,7 @@ class DemoConfig(Config):
     fast: bool = Field(False, description="A small version that takes about a minute.")
     seed: int = Field(0, ge=0, description="Seed of the demonstrations and of the training.")
     episodes: int = Field(60, ge=1, description="Demonstrations to record.")
-    steps: int = Field(700, ge=1, description="Training steps.")
+    steps: int = Field(600, ge=1, description="Training steps.")
     batch_size: int = Field(16, ge=1, description="Samples of one training step.")
     rollouts: int = Field(50, ge=1, description="Judged episodes of each policy, on seeds never trained on.")
     episode_time_s: float = Field(4.0, gt=0, description="Longest duration of an episode, simulated seconds.")

@@ -127,7 +127,7 @@ def policy_settings(meta: LeRobotDatasetMetadata) -> PreTrainedConfig:
         "act",
         input_features={key: seen[key] for key in _POLICY_SEES},
         chunk_size=30,
-        n_action_steps=15,
+        n_action_steps=5,
         dim_model=128,
         dim_feedforward=512,
         n_encoder_layers=2,
