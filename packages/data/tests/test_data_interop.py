@@ -25,8 +25,8 @@ REQUESTS: list[dict[str, Any]] = [
 pytestmark = needs_peer
 
 
-def compare(root: Path, target: Path, request: dict[str, Any]) -> None:
-    theirs = Peer.find().ask(READ, target, root=str(root), **request)
+def compare(peer: Peer, root: Path, target: Path, request: dict[str, Any]) -> None:
+    theirs = peer.ask(READ, target, root=str(root), **request)
     facts = theirs["facts"]
     ours = LeRobotDataset("a/b", root, request.get("episodes"), delta_timestamps=request.get("delta_timestamps"))
     assert facts["episodes"] == ours.num_episodes
@@ -43,34 +43,33 @@ def compare(root: Path, target: Path, request: dict[str, Any]) -> None:
 )
 @pytest.mark.parametrize("finalize", [False, True])
 def test_lerobot_reads_what_we_wrote(
-    scene: Any, tmp_path: Path, camera: str | None, codec: str, finalize: bool
+    scene: Any, lerobot_peer: Peer, tmp_path: Path, camera: str | None, codec: str, finalize: bool
 ) -> None:
     dataset = scene(camera, codec).record(tmp_path / "set", LENGTHS, finalize=finalize)
     for request in REQUESTS if finalize else REQUESTS[:1]:
-        compare(tmp_path / "set", tmp_path / "peer.npz", request)
+        compare(lerobot_peer, tmp_path / "set", tmp_path / "peer.npz", request)
     dataset.finalize()
 
 
 @pytest.mark.parametrize("camera", [None, "image", "video"])
-def test_both_append_in_turn(scene: Any, tmp_path: Path, camera: str | None) -> None:
+def test_both_append_in_turn(scene: Any, lerobot_peer: Peer, tmp_path: Path, camera: str | None) -> None:
     """We record, LeRobot resumes, we resume: every file stays readable for both."""
     made, root = scene(camera), tmp_path / "set"
     made.record(root, [3, 4])
-    peer = Peer.find()
-    peer.start(peer.python, APPEND, root, "2", "5")
+    lerobot_peer.run(APPEND, root, "2", "5")
     opened = LeRobotDataset("a/b", root)
     assert opened.meta.findings == []
     assert opened.meta.episodes["length"] == [3, 4, 5]
     with LeRobotDataset.resume("a/b", root, rgb_encoder=RGBEncoderConfig(vcodec="h264")) as again:
         made.add(again, 3, 6)
-    compare(root, tmp_path / "peer.npz", {})
+    compare(lerobot_peer, root, tmp_path / "peer.npz", {})
     assert LeRobotDataset("a/b", root).meta.episodes["length"] == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
     "case", ["state_only", "images", "videos_h264", "videos_av1", "multi_file", "extra_features", "resumed"]
 )
-def test_we_append_to_what_lerobot_wrote(tmp_path: Path, case: str) -> None:
+def test_we_append_to_what_lerobot_wrote(lerobot_peer: Peer, tmp_path: Path, case: str) -> None:
     source, root = Path(__file__).parent / "golden" / case / "dataset", tmp_path / "set"
     shutil.copytree(source, root)
     original = LeRobotDataset("a/b", source)
@@ -80,4 +79,4 @@ def test_we_append_to_what_lerobot_wrote(tmp_path: Path, case: str) -> None:
         for i in range(4):
             more.add_frame(original[i])
         more.save_episode()
-    compare(root, tmp_path / "peer.npz", {})
+    compare(lerobot_peer, root, tmp_path / "peer.npz", {})

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from ulna.testing.peer import Peer, needs_peer
 from ulna.training import find_checkpoint
 
-PEER = os.environ.get("ULNA_LEROBOT_PYTHON")
 pytestmark = pytest.mark.slow
+interop, skip_without_peer = needs_peer
 
 SIZES = {"dim_model": 16, "n_heads": 2, "dim_feedforward": 16, "chunk_size": 4, "n_action_steps": 4, "latent_dim": 4}
 LAYERS = {"n_encoder_layers": 1, "n_decoder_layers": 1, "n_vae_encoder_layers": 1, "dropout": 0.0, "use_vae": "false"}
@@ -61,10 +62,10 @@ def test_ctrl_c_reaches_reading_processes_too(tmp_path: Path, golden: Path, act:
     assert find_checkpoint(run).training_step()["step"] >= 2
 
 
-@pytest.mark.interop
-@pytest.mark.skipif(not PEER, reason="ULNA_LEROBOT_PYTHON does not name an interpreter that has LeRobot")
+@interop
+@skip_without_peer
 @pytest.mark.parametrize("scheduled", [False, True])
-def test_lerobot_resumes_our_run(scheduled: bool, tmp_path: Path, golden: Path, act: None) -> None:
+def test_lerobot_resumes_our_run(scheduled: bool, lerobot_peer: Peer, tmp_path: Path, golden: Path, act: None) -> None:
     """LeRobot continues a checkpoint of ours, and its losses are those of our own uninterrupted run."""
     shutil.copytree(golden / "dataset_env/dataset", tmp_path / "dataset")
     run = tmp_path / "run"
@@ -82,15 +83,7 @@ def test_lerobot_resumes_our_run(scheduled: bool, tmp_path: Path, golden: Path, 
     subprocess.run(_command(run, tmp_path / "dataset", *flags), check=True, capture_output=True, env=_environment())
     ours = [json.loads(line)["loss"] for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     shutil.rmtree(run / "checkpoints/000006")
-    trainer = Path(str(PEER)).with_name("lerobot-train")
     config = run / "checkpoints/000003/pretrained_model/train_config.json"
-    done = subprocess.run(
-        [trainer, f"--config_path={config}", "--resume=true", "--log_freq=1"],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    theirs = [float(text) for text in re.findall(r" loss:([0-9.]+)", done.stdout + done.stderr)]
+    said = lerobot_peer.start("lerobot-train", f"--config_path={config}", "--resume=true", "--log_freq=1")
+    theirs = [float(text) for text in re.findall(r" loss:([0-9.]+)", said)]
     assert theirs == pytest.approx(ours[3:], rel=2e-3)

@@ -12,8 +12,9 @@ import pytest
 
 if TYPE_CHECKING:
     from ulna.core.plugins import Registry
+    from ulna.testing.peer import Peer
 
-__all__ = ["registry", "ulna_home"]
+__all__ = ["lerobot_peer", "registry", "ulna_home"]
 
 _PROPERTY = "ulna_check"
 
@@ -78,3 +79,16 @@ def registry(ulna_home: Path) -> Iterator[Registry]:
 
     with isolated_registry() as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def lerobot_peer() -> Iterator[Peer]:
+    """Give the LeRobot that `ULNA_LEROBOT_PYTHON` names; mark such tests with `ulna.testing.peer.needs_peer`.
+
+    Yields:
+        The peer; its process is shared by the session.
+    """
+    from ulna.testing.peer import Peer
+
+    with Peer.find() as peer:
+        yield peer
