@@ -3,10 +3,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -32,34 +28,12 @@ def wheel_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("wheels")
 
 
-@contextmanager
-def simulated_arms(shop: Workshop) -> Iterator[tuple[list[str], list[str]]]:
-    """Run `ulna sim start` in the background and yield the settings of follower and leader."""
-    home = Path(shop.variables["ULNA_HOME"])
-    command = [str(shop.program("ulna")), "sim", "start", "--calibration", str(home / "calibration")]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, env=shop.variables, stdout=pipe, stderr=pipe, text=True) as sim:
-        assert sim.stdout is not None
-        assert sim.stderr is not None
-        try:
-            while not (line := sim.stderr.readline()).startswith("Running"):
-                assert line, "the simulator stopped early"
-            follower, leader = home / "sim" / "table" / "follower", home / "sim" / "table" / "leader"
-            yield (
-                ["--robot.type=so101_follower", f"--robot.port={follower}", "--robot.id=sim"],
-                ["--teleop.type=so101_leader", f"--teleop.port={leader}", "--teleop.id=sim"],
-            )
-        finally:
-            sim.send_signal(signal.SIGINT)
-            sim.communicate(timeout=10)
-
-
 def test_lean_hardware_work_without_torch(tmp_path: Path, wheel_folder: Path) -> None:
     """Scanning motors, teleoperating, recording video and replaying it need no torch, which is not there."""
     requirements = ["ulna[so,data]", "ulna-sim[cli,draw]", "ulna-cameras-sim"]
     shop = Workshop(environments.create(tmp_path / "env", requirements, wheel_folder), tmp_path)
     assert shop.run_code("import torch").status != 0
-    with simulated_arms(shop) as (follower, leader):
+    with shop.simulated_arms() as (follower, leader):
         port = follower[1].removeprefix("--robot.")
         assert shop.do("motors", "scan", f"--{port}").count("sts3215") >= 6
         shop.do("teleoperate", *follower, *leader, "--teleop_time_s=1")
@@ -72,7 +46,7 @@ def test_from_nothing_to_a_rollout(tmp_path: Path, wheel_folder: Path) -> None:
     """Every stage works on what the one before left behind; afterwards one plugin goes and the others stay."""
     requirements = ["ulna[so,act,data,control,train]", "ulna-sim[cli,draw]", "ulna-cameras-sim"]
     shop = Workshop(environments.create(tmp_path / "env", requirements, wheel_folder), tmp_path)
-    with simulated_arms(shop) as (follower, leader):
+    with shop.simulated_arms() as (follower, leader):
         shop.do("record", *follower, CAMERA, *leader, DATASET, "--dataset.single_task=Reach", *EPISODES)
         run = ["--steps=4", "--batch_size=2", "--num_workers=0", "--output_dir=run"]
         shop.do("train", *TINY_ACT, DATASET, *run)

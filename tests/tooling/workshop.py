@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -139,3 +142,31 @@ class Workshop:
             Status and output.
         """
         return self.start(self.python, "-c", code)
+
+    @contextmanager
+    def simulated_arms(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Run `ulna sim start` in the background.
+
+        Yields:
+            The settings of follower and leader, as options of a command.
+
+        Raises:
+            AssertionError: If the simulator stops before its ports are open.
+        """
+        home = Path(self.variables["ULNA_HOME"])
+        command = [str(self.program("ulna")), "sim", "start", "--calibration", str(home / "calibration")]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, env=self.variables, stdout=pipe, stderr=pipe, text=True) as sim:
+            assert sim.stdout is not None
+            assert sim.stderr is not None
+            try:
+                while not (line := sim.stderr.readline()).startswith("Running"):
+                    assert line, "the simulator stopped early"
+                follower, leader = home / "sim" / "table" / "follower", home / "sim" / "table" / "leader"
+                yield (
+                    ["--robot.type=so101_follower", f"--robot.port={follower}", "--robot.id=sim"],
+                    ["--teleop.type=so101_leader", f"--teleop.port={leader}", "--teleop.id=sim"],
+                )
+            finally:
+                sim.send_signal(signal.SIGINT)
+                sim.communicate(timeout=10)
