@@ -173,6 +173,18 @@ def test_the_expert_reaches_the_target_from_fifty_seeds_when_followed_exactly() 
     assert 55 <= min(lengths) < max(lengths) <= 90
 
 
+def test_the_expert_goes_back_the_way_it_came() -> None:
+    with Simulation("return", realtime=False) as sim:
+        expert, before = ScriptedExpert(sim), dict(sim.arm("leader").joints)
+        for again in (True, False):
+            while not expert.done:
+                expert.step()
+                tick(sim)
+            assert (sim.arm("leader").joints == pytest.approx(before, abs=1.0)) is not again
+            if again:
+                expert.retreat()
+
+
 def test_the_expert_reaches_the_target_through_the_wire() -> None:
     with Simulation("expert", realtime=False) as sim:
         follower, expert = Follower(sim), ScriptedExpert(sim)
@@ -379,6 +391,25 @@ def test_command_start_runs_until_it_is_told_to_stop(home: Path) -> None:
         process.terminate()
         assert process.wait(timeout=20) == 0
     assert list((home / "sim" / "cmd").iterdir()) == []
+
+
+def test_command_start_with_an_operator_moves_the_leader(home: Path) -> None:
+    """And writes calibration files where robots look for them, if no other place is named."""
+    code = "from ulna.sim.commands import app; app()"
+    command = [sys.executable, "-c", code, "start", "--name", "busy", "--operator", "--seed", "3"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            for _ in range(4):
+                process.stdout.readline()
+            assert (home / "calibration/teleoperators/so_leader/sim.json").exists()
+            with WorldReader("busy") as world:
+                first = world.read().leader["shoulder_lift"]
+                while abs(world.read().leader["shoulder_lift"] - first) < 5.0:
+                    assert process.poll() is None
+        finally:
+            process.terminate()
+        assert process.wait(timeout=20) == 0
 
 
 def test_command_render_draws_a_fresh_scene_when_none_runs(home: Path) -> None:

@@ -5,16 +5,27 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ulna.core import files
+from ulna.core import files, paths
 from ulna.core.commands import message, output, reporting
 from ulna.core.errors import DeviceConnectError
 
+if TYPE_CHECKING:
+    from ulna.sim.simulation import Simulation
+
 __all__ = ["app"]
+
+_PERIOD_S = 1 / 30
+"""Time between two steps of the operator."""
+
+_PAUSE_S = 0.5
+"""Rest between two reaches."""
 
 app = typer.Typer(help="Simulate arms and a table scene, no hardware needed.", no_args_is_help=True)
 
@@ -30,7 +41,12 @@ def start(
     calibrated: Annotated[
         bool, typer.Option(help="Servos hold a calibration; without it they are as delivered.")
     ] = True,
-    calibration: Annotated[Path | None, typer.Option(help="Also write calibration files below this folder.")] = None,
+    operator: Annotated[
+        bool, typer.Option(help="A scripted operator reaches for the target with the leader, again and again.")
+    ] = False,
+    calibration: Annotated[
+        Path | None, typer.Option(help="Folder for calibration files; default: Ulna's own when calibrated.")
+    ] = None,
     id: Annotated[str, typer.Option(help="Device id of the calibration files.")] = "sim",
 ) -> None:
     """Run a world until Ctrl-C and print the ports of its arms."""
@@ -42,11 +58,15 @@ def start(
             folder = sim.serve()
             for arm, port in sim.ports.items():
                 output(f"{arm} {folder / arm} -> {port}")
-            if calibration is not None:
-                for arm, path in sim.write_calibration(calibration, id).items():
+            if calibrated or calibration is not None:
+                for arm, path in sim.write_calibration(calibration or paths.calibration_roots()[0], id).items():
                     output(f"{arm} calibration {path}")
-            message("Running. Press Ctrl-C to stop.")
-            _wait_for_signal()
+            with _told_to_stop() as stop:
+                message("Running. Press Ctrl-C to stop.")
+                if operator:
+                    _operate(sim, seed, stop)
+                while not stop.wait(0.2):
+                    pass
         message("Stopped.")
 
 
@@ -90,13 +110,28 @@ def _png(name: str, view: str, width: int, height: int, seed: int) -> bytes:
     return encode_png(draw(state, view, width, height))
 
 
-def _wait_for_signal() -> None:
-    """Return when the process is told to stop (Ctrl-C or SIGTERM), so that ports and links are removed."""
+def _operate(sim: Simulation, seed: int, stop: threading.Event) -> None:
+    """Reach for the target, go back, and have another target put on the table, until told to stop."""
+    from ulna.sim.expert import ScriptedExpert
+
+    expert = ScriptedExpert(sim, rate_hz=1 / _PERIOD_S)
+    while not stop.is_set():
+        for plan in (expert.begin, expert.retreat):
+            plan()
+            while not expert.done and not stop.wait(_PERIOD_S):
+                expert.step()
+        stop.wait(_PAUSE_S)
+        seed += 1
+        sim.reset(seed)
+
+
+@contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Give an event that Ctrl-C and SIGTERM set, so that ports and links are removed."""
     stop = threading.Event()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        while not stop.wait(0.2):
-            pass
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

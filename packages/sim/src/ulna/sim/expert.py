@@ -64,6 +64,11 @@ class ScriptedExpert:
         self._bow_deg = rng.uniform(-3.0, 3.0)
         self._elapsed_s = 0.0
 
+    def retreat(self) -> None:
+        """Plan the way back to where the last reach began, on the same path."""
+        self._start, self._end = self._end, self._start
+        self._elapsed_s = 0.0
+
     @property
     def done(self) -> bool:
         """Whether the reach and its hold are over."""
