@@ -230,7 +230,7 @@ def test_commands_record_and_replay(live, run, tmp_path):
         "--dataset.reset_time_s=0.1",
     )
     assert code == 0
-    assert "2 episode(s) recorded" in err
+    assert "Episodes recorded: 2" in err
     assert "Recording episode 1 (2 of 2)" in err
     code, _, err = run(
         "replay", *flags("robot", live.settings("follower")), "--dataset.repo_id=lab/demo", where, "--dataset.episode=1"

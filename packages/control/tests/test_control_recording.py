@@ -181,7 +181,7 @@ def test_slow_loop_is_measured_and_told(rig, clock, tmp_path, caplog):
     assert report.frames == pytest.approx(5 * report.measured_fps, abs=2)
     assert report.slow
     assert "instead of 30 Hz" in caplog.text
-    assert "Slow: 1 episode" in result.summary()
+    assert "slower than 30 Hz: 1" in result.summary()
     assert read_reports(tmp_path) == list(result.episodes)
 
 

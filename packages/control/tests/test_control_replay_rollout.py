@@ -229,7 +229,7 @@ class TestRollout:
         empty = RolloutResult(())
         assert math.isnan(empty.success_rate)
         assert empty.interval() == (0.0, 1.0)
-        assert "0 episode(s)" in empty.summary()
+        assert "Episodes: 0" in empty.summary()
 
 
 class TestPolicyEngine:

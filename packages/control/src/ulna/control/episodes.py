@@ -146,7 +146,7 @@ class _Recording:
         raise RecordingInterruptedError(
             f"Recording stopped in episode {total}: {error}\n{result.summary()}",
             result=result,
-            hint=f"The {total} saved episode(s) are safe. Continue with the same command and --resume=true",
+            hint=f"Episodes safe on disk: {total}. Continue with the same command and --resume=true",
         ) from error
 
     def _record_all(self, dataset: EpisodeWriter) -> None:
@@ -274,7 +274,9 @@ class _Recording:
 
     def _reset(self, driver: Driver, dataset: EpisodeWriter, commands: CommandReader, number: int) -> None:
         """Let the operator reset the scene; the robot goes on following and nothing is recorded."""
-        self.runtime.phase("reset", number, f"Reset the scene: up to {self.plan.reset_time_s:g} s, or the end key")
+        limit_s = self.plan.reset_time_s
+        words = f"Reset the scene: up to {limit_s:g} s, or the end key" if limit_s else "No time to reset the scene"
+        self.runtime.phase("reset", number, words)
         if self.plan.reset_time_s == 0:
             return
         driver.guard.arm()

@@ -42,7 +42,7 @@ class LoopStats:
 
     def __str__(self) -> str:
         jitter = f"p50 {self.jitter_p50_ms:.2f} p99 {self.jitter_p99_ms:.2f} max {self.jitter_max_ms:.2f} ms"
-        late = f"{self.overruns} overruns, {self.skipped} periods skipped"
+        late = f"late {self.overruns}, periods skipped {self.skipped}"
         return f"{self.rate_hz:.1f} Hz of {self.asked_hz:g} Hz, jitter {jitter}, {late}"
 
 

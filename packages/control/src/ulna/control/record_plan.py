@@ -128,7 +128,7 @@ class RecordResult:
         """Return a few lines for the operator: asked, written, rate, what went wrong."""
         frames = sum(e.frames for e in self.episodes)
         lines = [
-            f"{self.written} episode(s) recorded, {frames} frames; there are {self.total} of {self.asked} asked for.",
+            f"Episodes recorded: {self.written}, frames: {frames}; the dataset has {self.total} of {self.asked} asked for",
             f"Dataset: {self.repo_id} in {self.root}",
         ]
         if self.rerecorded:
@@ -138,7 +138,7 @@ class RecordResult:
         if slow := [e for e in self.episodes if e.slow]:
             worst = min(slow, key=lambda e: e.measured_fps)
             lines.append(
-                f"Slow: {len(slow)} episode(s) ran below {worst.fps:g} Hz, episode {worst.episode_index} at "
+                f"Episodes slower than {worst.fps:g} Hz: {len(slow)}; episode {worst.episode_index} ran at "
                 f"{worst.measured_fps:.1f} Hz; their timestamps run ahead of the truth."
             )
         stale = {name for e in self.episodes for name in e.stale_frames}

@@ -110,7 +110,7 @@ class RolloutResult:
     def summary(self) -> str:
         """Return a few lines for the operator."""
         frames = sum(e.frames for e in self.episodes)
-        lines = [f"{len(self.episodes)} episode(s), {frames} actions."]
+        lines = [f"Episodes: {len(self.episodes)}, actions: {frames}"]
         if self.judged:
             low, high = self.interval()
             likely = f"95 % interval {low:.0%} to {high:.0%}"
@@ -119,7 +119,7 @@ class RolloutResult:
         if late:
             lines.append(f"Late: {late} of {frames} actions came after their deadline.")
         if self.recorded:
-            lines.append(f"Recorded: {self.recorded} episode(s)")
+            lines.append(f"Episodes recorded: {self.recorded}")
         if self.stop_reason != "complete":
             lines.append(f"Stopped: {self.stop_reason}")
         return "\n".join(lines)
