@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from typing import ClassVar, Literal
@@ -46,6 +48,9 @@ def run(config: Settings, origins: Mapping[str, str]) -> int:
         raise DeviceError("No camera.", hint="Plug one in.")
     if config.camera == "ctrl-c":
         raise KeyboardInterrupt
+    if config.camera in errno.errorcode.values():
+        number = getattr(errno, config.camera)
+        raise OSError(number, os.strerror(number), "/some/where")
     output(f"{config.steps} steps, from {origins['steps']}")
     message("done")
     return 7 if config.camera == "seven" else 0
@@ -96,6 +101,14 @@ def test_help_lists_fields_of_the_chosen_plugin() -> None:
     chosen = invoke("--policy.type=act", "-h").stdout
     assert "Settings of policy (act):" in chosen
     assert "Actions at once. [default: 100]" in chosen
+
+
+def test_help_is_wrapped_to_the_terminal() -> None:
+    """Also the words of the author, which are broken where their source is."""
+    command = config_command(Settings, run, name="long", help="Do it.\n\n" + "Many words\n" * 20)
+    shown = invoke("--help", command=command, COLUMNS="60").stdout
+    assert max(map(len, shown.splitlines())) <= 60
+    assert "Many words Many words" in shown
 
 
 def test_help_survives_wrong_settings() -> None:
@@ -248,3 +261,41 @@ def test_help_writes_defaults_as_they_can_be_given() -> None:
     shown = invoke("--help", command=command).stdout
     assert "Where. [default: {home: {x: 1.5}}]" in shown
     assert "Which environment; none is installed." in shown
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "advice"),
+    [
+        ("ENOSPC", "No space left on device: /some/where", "Free some space"),
+        ("EROFS", "Read-only file system: /some/where", "Choose another folder"),
+        ("EACCES", "Permission denied: /some/where", "Choose another folder"),
+        ("ENOTDIR", "Not a directory: /some/where", "Check the path"),
+        ("EIO", "Input/output error: /some/where", "ULNA_TRACE=1"),
+    ],
+)
+def test_what_the_system_refuses_is_a_message_and_no_traceback(name: str, said: str, advice: str) -> None:
+    result = invoke("--steps=1", f"--camera={name}")
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert advice in result.stderr
+    assert "Traceback" not in result.output
+
+
+class _Gone:
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    def flush(self) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("stderr", [None, _Gone()])
+def test_a_message_that_nobody_can_read_stops_nothing(
+    stderr: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stderr", stderr)
+    message("unread")
+    with pytest.raises(SystemExit) as caught, reporting():
+        raise DeviceError("Gone.")
+    assert caught.value.code == 1
+    assert capsys.readouterr().out == ""

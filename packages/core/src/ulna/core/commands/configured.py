@@ -195,7 +195,7 @@ def _fields(spec: _Spec, arguments: Sequence[str]) -> list[FieldHelp]:
 
 def _help_text(spec: _Spec, path: str, arguments: Sequence[str]) -> str:
     width = min(shutil.get_terminal_size((100, 24)).columns, 110)
-    parts = [f"Usage: {path} [--config=FILE] [--name=value ...]", spec.help]
+    parts = [f"Usage: {path} [--config=FILE] [--name=value ...]", *_paragraphs(spec.help, width)]
     if spec.examples:
         parts.append("Examples:\n" + "\n".join(f"  {line}" for line in spec.examples))
     sections: dict[str, list[FieldHelp]] = {}
@@ -206,6 +206,10 @@ def _help_text(spec: _Spec, path: str, arguments: Sequence[str]) -> str:
         parts.append(_definitions(f"Settings of {section}:" if section else "Settings:", rows, width))
     parts.append(_definitions("Always:", _STANDARD, width))
     return "\n\n".join(parts) + "\n"
+
+
+def _paragraphs(text: str, width: int) -> list[str]:
+    return [textwrap.fill(" ".join(part.split()), width) for part in text.split("\n\n") if part.strip()]
 
 
 def _words(item: FieldHelp) -> str:

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
 import sys
 import traceback
@@ -21,7 +23,13 @@ from ulna.core.errors import (
 
 __all__ = ["message", "output", "output_json", "output_table", "reporting", "table"]
 
+logger = logging.getLogger(__name__)
+
 _USAGE_ERRORS = (ConfigError, PluginNotFoundError, PluginConflictError, PluginUnusableError)
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+_WRONG_PATH = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP)
 
 
 def output(text: str = "") -> None:
@@ -68,31 +76,54 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def message(text: str = "") -> None:
-    """Write a message for people to stderr, with a newline.
+    """Write a message for people to stderr, with a newline; nowhere when stderr is closed or its terminal is gone.
 
     Args:
         text: The message.
     """
-    print(text, file=sys.stderr)
+    if sys.stderr is None:
+        return
+    try:
+        print(text, file=sys.stderr)
+    except OSError as error:  # nobody can read it, which is no reason to stop what was going on
+        logger.debug("A message could not be shown: %s", error)
 
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """Turn Ulna's errors into a message on stderr and an exit code.
+    """Turn Ulna's errors, and what the system refuses, into a message on stderr and an exit code.
 
-    2 when what was asked for is wrong (settings, plugin names), 1 when it failed, 130 after Ctrl-C. With `ULNA_TRACE=1`
-    the traceback is shown too. Other exceptions are bugs and pass.
+    2 when what was asked for is wrong (settings, plugin names), 1 when it failed (a full disk, a folder that may not be
+    written), 130 after Ctrl-C. With `ULNA_TRACE=1` the traceback is shown too. Other exceptions are bugs and pass, and
+    so does a broken pipe, which ends a command whose output nobody reads any more.
 
     Raises:
         SystemExit: With the exit code.
     """
     try:
         yield
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         message("Interrupted.")
         raise SystemExit(130) from None
-    except UlnaError as error:
+    except BrokenPipeError:
+        raise
+    except (UlnaError, OSError) as error:
         if os.environ.get("ULNA_TRACE", "") not in ("", "0"):
             traceback.print_exception(error)
-        message(f"Error: {error}")
+        message(f"Error: {error if isinstance(error, UlnaError) else _refusal(error)}")
         raise SystemExit(2 if isinstance(error, _USAGE_ERRORS) else 1) from None
+
+
+def _refusal(error: OSError) -> str:
+    """Say what the system refused, on which path, and what to do about it."""
+    paths = " -> ".join(str(path) for path in (error.filename, error.filename2) if path is not None)
+    said = f"{error.strerror or error}{f': {paths}' if paths else ''}"
+    if error.errno in _NO_SPACE:
+        return f"{said}\nFree some space, or choose a folder on another disk."
+    if error.errno in _FORBIDDEN:
+        return f"{said}\nChoose another folder, or get the right to use this one."
+    if error.errno in _WRONG_PATH:
+        return f"{said}\nCheck the path."
+    return f"{said}\nWhere it happened is shown with ULNA_TRACE=1"
