@@ -191,7 +191,7 @@ def new(
     for path in made.files:
         output(str(path))
     steps = (
-        f"pip install -e {made.folder}",
+        f'pip install -e "{made.folder}[test]"',
         f"ulna plugins verify {made.distribution}",
         f"python -m pytest {made.folder}",
     )
