@@ -128,8 +128,8 @@ class RecordResult:
         """Return a few lines for the operator: asked, written, rate, what went wrong."""
         frames = sum(e.frames for e in self.episodes)
         lines = [
-            f"Episodes recorded: {self.written}, frames: {frames}; the dataset has {self.total} of {self.asked} asked for",
-            f"Dataset: {self.repo_id} in {self.root}",
+            f"Episodes recorded: {self.written}, frames: {frames}",
+            f"Dataset: {self.repo_id} in {self.root}, {self.total} of {self.asked} asked for",
         ]
         if self.rerecorded:
             lines.append(f"Re-recorded: {self.rerecorded}")
