@@ -319,6 +319,68 @@ def test_bad_info_is_explained(scene: Any, tmp_path: Path, text: str, message: s
         LeRobotDatasetMetadata("lab/scene", tmp_path / "set")
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"fps": "x"}, "fps must be a positive whole number, got 'x'"),
+        ({"fps": None}, "fps must be"),
+        ({"fps": float("inf")}, "fps must be"),
+        ({"total_frames": "x"}, "total_frames must be a whole number of 0 or more, it is 'x'"),
+        ({"total_episodes": -1}, "total_episodes must be"),
+        ({"chunks_size": 0}, "chunks_size must be a whole number of 1 or more"),
+        ({"data_files_size_in_mb": None}, "data_files_size_in_mb must be a positive number"),
+        ({"data_path": "data/{nix}.parquet"}, "data_path .* cannot be filled in"),
+        ({"data_path": 5}, "data_path .* cannot be filled in"),
+        ({"data_path": "../../{chunk_index}-{file_index}.parquet"}, "leads out of the dataset"),
+        ({"video_path": "/videos/{chunk_index}-{file_index}.mp4"}, "leads out of the dataset"),
+    ],
+)
+def test_values_of_info_that_make_no_sense_are_named(
+    scene: Any, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    scene().record(tmp_path / "set", [2])
+    path = tmp_path / "set/meta/info.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(DatasetFormatError, match=message):
+        LeRobotDatasetMetadata("lab/scene", tmp_path / "set")
+
+
+@pytest.mark.parametrize("text", ["garbage", "{}", '{"first_episode": null, "process": 1, "started": 1}'])
+def test_damaged_mark_is_named_and_can_be_deleted(scene: Any, tmp_path: Path, text: str) -> None:
+    scene().record(tmp_path / "set", [2])
+    mark = tmp_path / "set/.ulna/recording.json"
+    mark.parent.mkdir()
+    mark.write_text(text)
+    with pytest.raises(DatasetFormatError, match="delete .*recording.json"):
+        LeRobotDataset.resume("lab/scene", tmp_path / "set")
+    mark.unlink()
+    LeRobotDataset.resume("lab/scene", tmp_path / "set").finalize()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "garbage",
+        "{}",
+        '{"moves": [["a"]], "deletions": []}',
+        '{"moves": [], "deletions": [5]}',
+        '{"moves": [], "deletions": ["../precious"]}',
+        '{"moves": [["../precious", "data/new"]], "deletions": []}',
+        '{"moves": [["meta/info.json", "../elsewhere"]], "deletions": []}',
+    ],
+)
+def test_journal_that_is_damaged_or_leads_outside_touches_nothing(scene: Any, tmp_path: Path, text: str) -> None:
+    scene().record(tmp_path / "set", [2])
+    (tmp_path / "precious").write_text("precious")
+    work = tmp_path / "set/.ulna"
+    work.mkdir()
+    (work / "journal.json").write_text(text)
+    with pytest.raises(DatasetFormatError, match="journal.json"):
+        LeRobotDatasetMetadata("lab/scene", tmp_path / "set")
+    assert (tmp_path / "precious").read_text() == "precious"
+    assert (tmp_path / "set/meta/info.json").exists()
+
+
 def test_unknown_keys_of_info_survive(scene: Any, tmp_path: Path) -> None:
     made = scene()
     made.record(tmp_path / "set", [2])

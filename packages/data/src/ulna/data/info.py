@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,15 @@ import pyarrow.parquet as pq
 from ulna.core.errors import DatasetFormatError, FeatureError
 from ulna.core.files import atomic_path, write_json
 from ulna.data.features import Feature, parse_features
-from ulna.data.layout import CODEBASE_VERSION, DATA_TEMPLATE, INFO_PATH, TASKS_PATH, VIDEO_TEMPLATE
+from ulna.data.layout import CODEBASE_VERSION, DATA_TEMPLATE, INFO_PATH, TASKS_PATH, VIDEO_TEMPLATE, FileId
 
 __all__ = ["DatasetInfo", "check_fps", "read_tasks", "write_tasks"]
 
 logger = logging.getLogger(__name__)
 
+_MOST_FPS = 1e9
+_COUNTS = {"total_episodes": 0, "total_frames": 0, "total_tasks": 0, "chunks_size": 1}
+_SIZES = ("data_files_size_in_mb", "video_files_size_in_mb")
 _LEFTOVERS_OF_V2 = {"total_videos", "total_chunks"}
 
 
@@ -33,7 +37,8 @@ def check_fps(fps: float) -> int:
     Raises:
         DatasetFormatError: Not a positive whole number.
     """
-    if not fps > 0 or fps != int(fps):
+    whole = isinstance(fps, (int, float)) and not isinstance(fps, bool) and 0 < fps < _MOST_FPS and fps == int(fps)
+    if not whole:
         raise DatasetFormatError(
             f"fps must be a positive whole number, got {fps!r}.",
             hint="The v3.0 format counts frames in whole frames per second; record 29.97 as 30.",
@@ -156,11 +161,42 @@ class DatasetInfo:
         values = dict(raw)
         values["fps"] = check_fps(values["fps"])
         values["features"] = parse_features(values["features"])
+        _check_numbers(values)
+        for name in ("data_path", "video_path"):
+            _check_template(name, values.get(name))
         known = {k: v for k, v in values.items() if k in cls.__dataclass_fields__ and k != "extra"}
         extra = {k: v for k, v in values.items() if k not in known and k not in _LEFTOVERS_OF_V2}
         if set(extra) - {"tools"}:
             logger.info("Keys of info.json without a meaning here are kept: %s.", ", ".join(sorted(extra)))
         return cls(**known, extra=extra)
+
+
+def _check_numbers(values: Mapping[str, Any]) -> None:
+    for name, least in _COUNTS.items():
+        value = values.get(name, least)
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise DatasetFormatError(f"{name} must be a whole number of {least} or more, it is {value!r}.")
+    for name in _SIZES:
+        value = values.get(name, 1)
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not value > 0:
+            raise DatasetFormatError(f"{name} must be a positive number, it is {value!r}.")
+
+
+def _check_template(name: str, template: Any) -> None:
+    """Refuse a path template that cannot be filled in, or that leads out of the dataset's folder."""
+    if template is None:
+        return
+    problem = "it leads out of the dataset's folder"
+    try:
+        path = FileId(0, 0).path(Path(), template, "camera")
+        if not path.is_absolute() and ".." not in path.parts:
+            return
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+        problem = f"it cannot be filled in: {error!r}"
+    raise DatasetFormatError(
+        f"{name} is {template!r}, and {problem}.",
+        hint=f"Usual is {DATA_TEMPLATE if name == 'data_path' else VIDEO_TEMPLATE}",
+    )
 
 
 def read_tasks(root: Path) -> dict[str, int]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ulna.core.errors import DatasetError
+from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.core.files import fsync_dir, write_json
 from ulna.data.layout import WORK_FOLDER
 
@@ -118,11 +118,20 @@ class Workspace:
         self._lock.release()
 
     def mark(self) -> RecordingMark | None:
-        """Return the mark of an open or interrupted recording."""
+        """Return the mark of an open or interrupted recording.
+
+        Raises:
+            DatasetFormatError: The mark is damaged.
+        """
         try:
-            return RecordingMark(**json.loads(self._mark.read_text(encoding="utf-8")))
+            raw = json.loads(self._mark.read_text(encoding="utf-8"))
+            return RecordingMark(int(raw["first_episode"]), int(raw["process"]), float(raw["started"]))
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except (ValueError, KeyError, TypeError) as error:
+            raise DatasetFormatError(
+                f"{self._mark} is damaged: {error!r}.", hint=f"No episode depends on it: delete {self._mark}"
+            ) from error
 
     def set_mark(self, first_episode: int) -> None:
         """Say that a recording is open.
@@ -183,20 +192,22 @@ class Workspace:
 
         Raises:
             DatasetError: The journal names a file that is neither prepared nor in place.
+            DatasetFormatError: The journal is damaged, or names a file outside the dataset; nothing was touched.
         """
         try:
-            plan = json.loads(self._journal.read_text(encoding="utf-8"))
+            text = self._journal.read_bytes()
         except FileNotFoundError:
             return False
+        moves, deletions = self._plan(text)
         touched = set()
-        for source, target in ((self.root / a, self.root / b) for a, b in plan["moves"]):
+        for source, target in moves:
             if source.exists():
                 target.parent.mkdir(parents=True, exist_ok=True)
                 source.replace(target)
             elif not target.exists():
                 raise DatasetError(f"{self._journal} names {source}, which is neither there nor in place at {target}.")
             touched.add(target.parent)
-        for path in (self.root / name for name in plan["deletions"]):
+        for path in deletions:
             path.unlink(missing_ok=True)
             touched.add(path.parent)
         for folder in touched:
@@ -206,6 +217,20 @@ class Workspace:
         fsync_dir(self.folder)
         self._remove_empty(touched)
         return True
+
+    def _plan(self, text: bytes) -> tuple[list[tuple[Path, Path]], list[Path]]:
+        """Return the moves and deletions of a journal. It came with the dataset, so only names inside are obeyed."""
+        hint = f"If {self.root} opens without it, nothing is lost: move {self._journal} out of the dataset."
+        try:
+            plan = json.loads(text)
+            names = [name for pair in plan["moves"] for name in pair] + list(plan["deletions"])
+            outside = [n for n in names if Path(n).is_absolute() or ".." in Path(n).parts]
+            moves = [(self.root / a, self.root / b) for a, b in plan["moves"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DatasetFormatError(f"{self._journal} is damaged: {error!r}.", hint=hint) from error
+        if outside:
+            raise DatasetFormatError(f"{self._journal} names {outside[0]!r}, which is not in the dataset.", hint=hint)
+        return moves, [self.root / name for name in plan["deletions"]]
 
     def _remove_empty(self, folders: set[Path]) -> None:
         for folder in folders:
