@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -226,6 +227,18 @@ def test_reporting_codes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), reporting():
         raise ZeroDivisionError
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_missing_library_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A library that is not there is a message with a way to mend it; a missing module of ours is a bug."""
+    with pytest.raises(SystemExit) as caught, reporting():
+        importlib.import_module("surely_not_installed.deeper")
+    assert caught.value.code == 1
+    said = capsys.readouterr().err
+    assert "'surely_not_installed'" in said
+    assert "ulna plugins doctor" in said
+    with pytest.raises(ModuleNotFoundError), reporting():
+        importlib.import_module("ulna.surely_not_there")
 
 
 def test_output_forms(capsys: pytest.CaptureFixture[str]) -> None:

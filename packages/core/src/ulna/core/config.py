@@ -109,7 +109,8 @@ class PluginConfig(Config):
 
         chosen = data.get("type")
         known = _types(cls.plugin_kind)
-        accepted = f"one of {', '.join(known)}" if known else "a type that is installed; there is none"
+        nothing = f"a type that is installed; there is none (distributions are called ulna-{cls.plugin_kind}-NAME)"
+        accepted = f"one of {', '.join(known)}" if known else nothing
         if not chosen:
             raise ConfigError([ConfigProblem("type", None, f"needs a type: {accepted}")], title=cls.__name__)
         try:

@@ -94,8 +94,8 @@ def reporting() -> Iterator[None]:
     """Turn Ulna's errors, and what the system refuses, into a message on stderr and an exit code.
 
     2 when what was asked for is wrong (settings, plugin names), 1 when it failed (a full disk, a folder that may not be
-    written), 130 after Ctrl-C. With `ULNA_TRACE=1` the traceback is shown too. Other exceptions are bugs and pass, and
-    so does a broken pipe, which ends a command whose output nobody reads any more.
+    written, a library that is not installed), 130 after Ctrl-C. With `ULNA_TRACE=1` the traceback is shown too. Other
+    exceptions are bugs and pass, and so does a broken pipe, which ends a command whose output nobody reads any more.
 
     Raises:
         SystemExit: With the exit code.
@@ -114,6 +114,17 @@ def reporting() -> Iterator[None]:
             traceback.print_exception(error)
         message(f"Error: {error if isinstance(error, UlnaError) else _refusal(error)}")
         raise SystemExit(2 if isinstance(error, _USAGE_ERRORS) else 1) from None
+    except ModuleNotFoundError as error:
+        library = (error.name or "").partition(".")[0]
+        if library in ("", "ulna"):
+            raise
+        if os.environ.get("ULNA_TRACE", "") not in ("", "0"):
+            traceback.print_exception(error)
+        message(
+            f"Error: This needs the library {library!r}, which is not installed in {sys.prefix}.\n"
+            "See which distribution misses it, and how to install it, with: ulna plugins doctor"
+        )
+        raise SystemExit(1) from None
 
 
 def _refusal(error: OSError) -> str:
