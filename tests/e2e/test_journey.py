@@ -28,20 +28,6 @@ def wheel_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("wheels")
 
 
-def test_lean_hardware_work_without_torch(tmp_path: Path, wheel_folder: Path) -> None:
-    """Scanning motors, teleoperating, recording video and replaying it need no torch, which is not there."""
-    requirements = ["ulna[so,data]", "ulna-sim[cli,draw]", "ulna-cameras-sim"]
-    shop = Workshop(environments.create(tmp_path / "env", requirements, wheel_folder), tmp_path)
-    assert shop.run_code("import torch").status != 0
-    with shop.simulated_arms() as (follower, leader):
-        port = follower[1].removeprefix("--robot.")
-        assert shop.do("motors", "scan", f"--{port}").count("sts3215") >= 6
-        shop.do("teleoperate", *follower, *leader, "--teleop_time_s=1")
-        shop.do("record", *follower, CAMERA, *leader, DATASET, "--dataset.single_task=Reach", *EPISODES)
-        shop.do("replay", *follower, DATASET, "--dataset.episode=0")
-        shop.do("calibrate", "--help")
-
-
 def test_from_nothing_to_a_rollout(tmp_path: Path, wheel_folder: Path) -> None:
     """Every stage works on what the one before left behind; afterwards one plugin goes and the others stay."""
     requirements = ["ulna[so,act,data,control,train]", "ulna-sim[cli,draw]", "ulna-cameras-sim"]
