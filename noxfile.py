@@ -30,7 +30,7 @@ if __name__ == "__main__":
 import nox  # noqa: E402 - a fresh machine has no nox until the lines above have run
 from nox.command import CommandFailed  # noqa: E402
 
-from tooling import bootstrap, tree  # noqa: E402
+from tooling import bootstrap, lerobot, tree  # noqa: E402
 
 PYTHONS = ["3.11", "3.12", "3.13"]
 HERE = "{}.{}".format(*sys.version_info[:2])
@@ -134,10 +134,15 @@ def e2e(session: nox.Session) -> None:
 
 @nox.session
 def interop(session: nox.Session) -> None:
-    """Compare with an installed LeRobot; ULNA_LEROBOT_PYTHON names its interpreter."""
-    if "ULNA_LEROBOT_PYTHON" not in os.environ:
-        session.error("set ULNA_LEROBOT_PYTHON to the Python of an environment that has lerobot installed")
-    python(session, "-m", "pytest", "-m", "interop", *session.posargs)
+    """Exchange files with LeRobot: the one that ULNA_LEROBOT_PYTHON names, else one installed for this (gigabytes)."""
+    peer = os.environ.get("ULNA_LEROBOT_PYTHON")
+    if not peer:
+        base = next(filter(None, map(interpreter, lerobot.PYTHONS)), None)
+        if base is None:
+            session.error(f"LeRobot needs Python {' or '.join(lerobot.PYTHONS)}, which this machine does not have")
+        peer = str(lerobot.prepare(base))
+    arguments = session.posargs or ["--durations", "10"]
+    python(session, "-m", "pytest", "-m", "interop", *arguments, env={**ONE_THREAD, "ULNA_LEROBOT_PYTHON": peer})
 
 
 @nox.session

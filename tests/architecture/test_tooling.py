@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tooling import bootstrap, contracts, dependencies, environments, files, imports, tree
+from tooling import bootstrap, contracts, dependencies, environments, files, imports, lerobot, tree
 
 PYPROJECT = """\
 [build-system]
@@ -126,3 +126,21 @@ def test_closure_of_something_missing() -> None:
     """A requirement that is not there is named, with the way to mend it."""
     with pytest.raises(environments.FreshEnvironmentError, match="surely-not-installed"):
         environments.closure(["surely-not-installed"])
+
+
+def test_environment_of_lerobot_is_made_once(small_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unfinished environment is made anew, a finished one is used as it is, and the release is pinned."""
+    commands: list[list[str]] = []
+
+    def run(*words: str | Path) -> None:
+        commands.append([str(word) for word in words])
+        if "pip" in commands[-1] and len(commands) < 4:
+            raise bootstrap.SetupError("no network")
+        lerobot.folder().mkdir(parents=True, exist_ok=True)
+
+    monkeypatch.setattr(bootstrap, "run", run)
+    with pytest.raises(bootstrap.SetupError):
+        lerobot.prepare("python3.12")
+    assert lerobot.prepare("python3.12") == lerobot.prepare("python3.12")
+    assert [words[2] for words in commands] == ["venv", "pip", "venv", "pip"]
+    assert commands[-1][-1] == f"lerobot[training,feetech]=={lerobot.RELEASE}"
