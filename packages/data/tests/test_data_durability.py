@@ -351,7 +351,7 @@ def test_damaged_mark_is_named_and_can_be_deleted(scene: Any, tmp_path: Path, te
     mark = tmp_path / "set/.ulna/recording.json"
     mark.parent.mkdir()
     mark.write_text(text)
-    with pytest.raises(DatasetFormatError, match="delete .*recording.json"):
+    with pytest.raises(DatasetFormatError, match=r"delete .*recording\.json"):
         LeRobotDataset.resume("lab/scene", tmp_path / "set")
     mark.unlink()
     LeRobotDataset.resume("lab/scene", tmp_path / "set").finalize()
@@ -375,7 +375,7 @@ def test_journal_that_is_damaged_or_leads_outside_touches_nothing(scene: Any, tm
     work = tmp_path / "set/.ulna"
     work.mkdir()
     (work / "journal.json").write_text(text)
-    with pytest.raises(DatasetFormatError, match="journal.json"):
+    with pytest.raises(DatasetFormatError, match=r"journal\.json"):
         LeRobotDatasetMetadata("lab/scene", tmp_path / "set")
     assert (tmp_path / "precious").read_text() == "precious"
     assert (tmp_path / "set/meta/info.json").exists()
