@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import os
 import re
 import struct
 import subprocess
 import sys
+import termios
 import zlib
 from types import SimpleNamespace
 
@@ -17,7 +20,7 @@ import pytest
 
 from ulna.control import Tick, calibrate, setup_motors, watch_limits
 from ulna.control.calibrating import LimitsConfig, OneDeviceConfig
-from ulna.control.commands.console import StatusLine, TerminalDialogue, console
+from ulna.control.commands.console import StatusLine, TerminalDialogue, console, exit_code
 from ulna.control.discovery import ScanConfig, encode_png, find_cameras, save_pictures, scan_motors
 from ulna.control.ports import PortInfo, list_ports, permission_problem, wait_for_change
 from ulna.core.calibration import CalibrationStep
@@ -95,6 +98,48 @@ class TestStatusLine:
         line.say("saved")
         line.clear()
         assert stream.getvalue() == "saved\n"
+
+    def test_terminal_that_goes_away_stops_nothing(self):
+        """Whoever closes the window gets a robot at rest and a whole dataset, not an error from the live line."""
+
+        class Closing(Terminal):
+            gone = False
+
+            def write(self, text: str) -> int:
+                if self.gone:
+                    raise OSError(errno.EIO, "Input/output error")
+                return super().write(text)
+
+        stream = Closing()
+        line = StatusLine(stream)
+        line.tick(tick(0))
+        stream.gone = True
+        line.tick(tick(1))
+        line.say("saved")
+        line.clear()
+        silent = StatusLine(None)
+        silent.tick(tick(0))
+        silent.say("saved")
+
+    def test_fits_a_narrow_terminal(self):
+        """Lines are cut where the terminal ends: one that wraps would stay behind when the next is drawn."""
+        person, program = os.openpty()
+        fcntl.ioctl(program, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 20, 0, 0))
+        with os.fdopen(program, "w") as stream:
+            line = StatusLine(stream, show_values=True)
+            line.tick(tick(0))
+            drawn = os.read(person, 1000).decode()
+            line.clear()
+        os.close(person)
+        assert max(len(part) for part in drawn.split("\r\n")) == 19
+
+    @pytest.mark.parametrize(
+        ("reason", "code"),
+        [("complete", 0), ("stop key", 0), ("time", 0), ("interrupted", 130), ("received SIGTERM", 130)],
+    )
+    def test_signal_that_ends_it_early_shows_in_the_exit_code(self, reason, code):
+        """A script that records and then trains stops when the recording was interrupted."""
+        assert exit_code(reason) == code
 
     def test_console_says_once_which_keys_there_are(self, monkeypatch):
         """Without a terminal: keys are off, once; phases are told in words."""

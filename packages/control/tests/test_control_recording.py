@@ -313,3 +313,39 @@ def test_impossible_upload_is_refused_before_anything_is_connected(tmp_path):
     else:
         with pytest.raises(ConfigError, match="hf upload"):
             check_upload(target)
+
+
+@pytest.mark.parametrize("moment", ["save_episode", "finalize"])
+def test_hammering_ctrl_c_loses_no_finished_episode(rig, monkeypatch, moment):
+    """Signals that come while an episode is saved, or the dataset is finished, end the session only after that."""
+    rig.record(num_episodes=1)
+    whole = getattr(rig.dataset, moment)
+
+    def hammered(**options):
+        for _ in range(4):
+            os.kill(os.getpid(), signal.SIGINT)
+        whole(**options)
+
+    monkeypatch.setattr(rig.dataset, moment, hammered)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        rig.record(num_episodes=2)
+    assert [len(e) for e in rig.dataset.saved] == [30, 30]
+    assert rig.dataset.finalized == 2
+    assert not rig.robot.torque
+    assert "2 of 2 asked for" in "".join(caught.value.__notes__)
+    assert "KeyboardInterrupt" not in "".join(caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    "name", ["../cube", "..", "lab/..", "./cube", "lab/.hidden", "lab\\cube/x", "/cube", "lab/", "a/b/c"]
+)
+def test_name_of_a_dataset_cannot_lead_elsewhere(name):
+    """The name becomes a folder below Ulna's home: it may not climb out of it."""
+    with pytest.raises(ConfigError, match="repo_id"):
+        DatasetTarget(repo_id=name)
+
+
+def test_times_of_a_plan_are_finite():
+    """The number of frames of an episode is computed from its time."""
+    with pytest.raises(ConfigError, match="episode_time_s"):
+        EpisodePlan(single_task="lift", episode_time_s=float("inf"))

@@ -21,7 +21,13 @@ from ulna.control import (
     run_teleoperation,
 )
 from ulna.core.cameras import CameraState
-from ulna.core.errors import DeviceConnectError, DeviceDisconnectError, DeviceError, MotorCommunicationError
+from ulna.core.errors import (
+    ConfigError,
+    DeviceConnectError,
+    DeviceDisconnectError,
+    DeviceError,
+    MotorCommunicationError,
+)
 
 
 def settings(**changes):
@@ -378,3 +384,16 @@ def test_processors_change_what_is_sent(fakes, clock):
     )
     run_teleoperation(robot, fakes.Leader(lambda n: 1.0, joints=("x",)), settings(), Runtime(clock=clock), change)
     assert robot.sent[-1] == dict.fromkeys(robot.positions, 4.0)
+
+
+@pytest.mark.parametrize("fps", [float("nan"), float("inf"), 1e300, 1e-300, 0, -1])
+def test_rate_that_no_loop_can_keep_is_refused(fps):
+    """Instead of a division by zero, or a sleep beyond the end of time, in the middle of the motion."""
+    with pytest.raises(ConfigError, match="fps"):
+        TeleoperateSettings(fps=fps)
+
+
+def test_times_are_finite():
+    """No limit is None, not infinity."""
+    with pytest.raises(ConfigError, match="teleop_time_s"):
+        TeleoperateSettings(teleop_time_s=float("inf"))

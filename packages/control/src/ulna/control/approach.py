@@ -32,8 +32,10 @@ class JumpGuardConfig(Config):
     mode: Literal["ramp", "abort", "off"] = Field(
         "ramp", description="Approach at limited speed, refuse to start, or send it as it is."
     )
-    threshold: float = Field(5.0, gt=0, description="Distance of a joint, in its unit, that counts as a jump.")
-    speed: float = Field(60.0, gt=0, description="Speed of the approach, joint units a second.")
+    threshold: float = Field(
+        5.0, gt=0, allow_inf_nan=False, description="Distance of a joint, in its unit, that counts as a jump."
+    )
+    speed: float = Field(60.0, gt=0, allow_inf_nan=False, description="Speed of the approach, joint units a second.")
 
 
 class JumpError(ControlError):

@@ -59,8 +59,8 @@ class SetupConfig(OneDeviceConfig):
 class LimitsConfig(OneDeviceConfig):
     """Settings of `ulna motors limits`."""
 
-    time_s: float = Field(30, gt=0, description="How long the joints are watched, seconds.")
-    fps: float = Field(30, gt=0, description="Readings a second.")
+    time_s: float = Field(30, gt=0, allow_inf_nan=False, description="How long the joints are watched, seconds.")
+    fps: float = Field(30, ge=0.01, le=10_000, description="Readings a second.")
 
 
 def calibrate(device: Robot | Teleoperator, answer: Answer) -> None:

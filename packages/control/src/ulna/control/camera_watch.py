@@ -25,10 +25,14 @@ class CameraLossConfig(Config):
     stale_after_s: float | None = Field(
         None,
         gt=0,
+        allow_inf_nan=False,
         description="Age at which a picture is flagged as stale; default: two and a half periods of its camera.",
     )
     lost_after_s: float = Field(
-        2.0, gt=0, description="Age at which the camera counts as lost and the episode ends, saved."
+        2.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Age at which the camera counts as lost and the episode ends, saved.",
     )
 
 

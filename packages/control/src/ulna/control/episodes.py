@@ -103,11 +103,12 @@ class _Recording:
             if dataset is None:
                 raise
         try:
-            self._finish(dataset)
-        except Exception as failed:  # noqa: BLE001 - raised by _conclude, with what is safe
+            with self.stop.shielded():  # episodes are still being stored: an impatient Ctrl-C must not lose them
+                self._finish(dataset)
+        except BaseException as failed:  # noqa: BLE001 - raised by _conclude, with what is safe
             if error is None:
                 error = failed
-            else:
+            elif isinstance(failed, Exception):
                 error.add_note(f"While finalizing the dataset: {failed}")
         return self._conclude(dataset, error)
 
@@ -132,7 +133,7 @@ class _Recording:
             episodes=tuple(r for r in self.reports if r.episode_index < total),
             rerecorded=self.rerecorded,
             discarded_frames=self.discarded,
-            stop_reason=reason if error is None else f"{type(error).__name__}: {error}",
+            stop_reason=f"{type(error).__name__}: {error}" if isinstance(error, Exception) else reason,
             robot_bus=bus_counters(self.robot),
             teleop_bus=bus_counters(self.teleop),
         )
@@ -231,6 +232,12 @@ class _Recording:
             self.discarded += 0 if again else self.pending
             self.pending = 0
             return False
+        with self.stop.shielded():
+            self._save(dataset, loop, ended_by, number)
+        self._settle(dataset)
+        return True
+
+    def _save(self, dataset: EpisodeWriter, loop: RateLoop, ended_by: str, number: int) -> None:
         self.runtime.phase("save", number, f"Saving episode {number}: {self.pending} frames")
         began = time.perf_counter()
         dataset.save_episode(wait=False)
@@ -249,8 +256,6 @@ class _Recording:
         )
         self.pending = 0
         self.reports.append(report)
-        self._settle(dataset)
-        return True
 
     def _settle(self, dataset: EpisodeWriter) -> None:
         """Log episodes that have become durable, and tell the hooks. It may wait: never called among frames."""

@@ -33,6 +33,15 @@ class StopRequest:
         if self.reason is None:
             self.reason = reason
 
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """Run a block that must not be cut short: releasing torque, storing an episode.
+
+        Yields:
+            Nothing.
+        """
+        yield
+
 
 class Interrupts(StopRequest):
     """Turns Ctrl-C and friends into a stop request while its `with` block runs.
@@ -78,7 +87,7 @@ class Interrupts(StopRequest):
 
     @contextmanager
     def shielded(self) -> Iterator[None]:
-        """Hold back the exception of a second signal until the block is done; used while torque is released.
+        """Hold back the exception of a second signal until the block is done.
 
         Yields:
             Nothing.

@@ -72,8 +72,10 @@ class EpisodeTimes(Config):
     num_episodes: int = Field(
         50, ge=1, description="Episodes the dataset shall have at the end; resuming records only what is missing."
     )
-    episode_time_s: float = Field(60, gt=0, description="Longest duration of an episode, seconds.")
-    reset_time_s: float = Field(60, ge=0, description="Longest time to reset the scene after an episode, seconds.")
+    episode_time_s: float = Field(60, gt=0, allow_inf_nan=False, description="Longest duration of an episode, seconds.")
+    reset_time_s: float = Field(
+        60, ge=0, allow_inf_nan=False, description="Longest time to reset the scene after an episode, seconds."
+    )
 
 
 class EpisodePlan(EpisodeTimes):

@@ -40,7 +40,9 @@ __all__ = [
 class DatasetTarget(Config):
     """A dataset to be written, and how it is stored."""
 
-    repo_id: str = Field(pattern=r"^[^/\s]+/[^/\s]+$", description="Name of the dataset, `user/name`.")
+    repo_id: str = Field(
+        pattern=r"^[^/\\\s.][^/\\\s]*/[^/\\\s.][^/\\\s]*$", description="Name of the dataset, `user/name`."
+    )
     root: Path | None = Field(None, description="Its folder; default: `<Ulna home>/datasets/<repo_id>`.")
     video: bool = Field(True, description="Store cameras as video, else as pictures in the table.")
     vcodec: str = Field("h264", description="Video codec: h264, hevc or av1.")
@@ -54,7 +56,7 @@ class DatasetTarget(Config):
 class DatasetRecordConfig(EpisodeTimes, DatasetTarget):
     """The dataset, and what is recorded into it."""
 
-    fps: int = Field(30, gt=0, description="Frames a second.")
+    fps: int = Field(30, gt=0, le=10_000, description="Frames a second.")
 
 
 class RecordConfig(Config):

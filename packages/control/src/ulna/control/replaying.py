@@ -31,16 +31,16 @@ class DatasetReplayConfig(Config):
     repo_id: str = Field(description="Name of the dataset, `user/name`.")
     episode: int = Field(ge=0, description="Number of the episode.")
     root: Path | None = Field(None, description="Folder of the dataset; found by name when not given.")
-    fps: float | None = Field(None, gt=0, description="Frames a second; default: the dataset's own rate.")
+    fps: float | None = Field(None, ge=0.01, le=10_000, description="Frames a second; default: the dataset's own rate.")
 
 
 class ReplaySettings(Config):
     """Settings of the replay loop, without robot and dataset."""
 
     approach_speed: float = Field(
-        60, gt=0, description="Speed of the approach to the first pose, joint units a second."
+        60, gt=0, allow_inf_nan=False, description="Speed of the approach to the first pose, joint units a second."
     )
-    approach_time_s: float = Field(10, gt=0, description="Longest time of that approach, seconds.")
+    approach_time_s: float = Field(10, gt=0, allow_inf_nan=False, description="Longest time of that approach, seconds.")
     rest: RestConfig = Field(default_factory=RestConfig, description="Return to rest before torque is released.")
 
 

@@ -25,10 +25,16 @@ class RolloutSettings(Config):
         "base", description="One run until told to stop, or episodes with resets between them."
     )
     fps: int = Field(30, gt=0, description="Actions a second; the rate of the training data.")
-    duration: float = Field(0, ge=0, description="Longest time of the whole rollout, seconds; 0: no limit.")
+    duration: float = Field(
+        0, ge=0, allow_inf_nan=False, description="Longest time of the whole rollout, seconds; 0: no limit."
+    )
     num_episodes: int = Field(1, ge=1, description="Episodes of the episodic strategy.")
-    episode_time_s: float = Field(60, gt=0, description="Longest duration of one of them, seconds.")
-    reset_time_s: float = Field(0, ge=0, description="Time to reset the scene between them, seconds.")
+    episode_time_s: float = Field(
+        60, gt=0, allow_inf_nan=False, description="Longest duration of one of them, seconds."
+    )
+    reset_time_s: float = Field(
+        0, ge=0, allow_inf_nan=False, description="Time to reset the scene between them, seconds."
+    )
     return_to_initial_position: bool = Field(
         True, description="Move back to the pose at the start between episodes and at the end."
     )

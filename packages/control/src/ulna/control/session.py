@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -29,8 +30,10 @@ class RestConfig(Config):
     enabled: bool = Field(
         False, description="Return to the rest pose first, or to the pose at the start where there is none."
     )
-    duration_s: float = Field(3.0, gt=0, description="The return takes at most so long, seconds.")
-    speed: float = Field(60.0, gt=0, description="Largest speed of a joint on the way back, units a second.")
+    duration_s: float = Field(3.0, gt=0, allow_inf_nan=False, description="The return takes at most so long, seconds.")
+    speed: float = Field(
+        60.0, gt=0, allow_inf_nan=False, description="Largest speed of a joint on the way back, units a second."
+    )
 
 
 def bus_counters(device: Any) -> dict[str, int]:
@@ -132,11 +135,7 @@ class Session:
             logger.warning("Returning to rest failed; releasing torque where the robot is: %s", failed)
 
     def _close(self, error: BaseException | None) -> None:
-        stop = self.runtime.stop
-        if isinstance(stop, Interrupts):
-            with stop.shielded():
-                self._disconnect_all(error)
-        else:
+        with self.runtime.stop.shielded() if self.runtime.stop is not None else nullcontext():
             self._disconnect_all(error)
 
     def _disconnect_all(self, error: BaseException | None) -> None:

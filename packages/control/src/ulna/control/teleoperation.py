@@ -26,8 +26,10 @@ __all__ = ["TeleoperateConfig", "TeleoperateResult", "TeleoperateSettings", "run
 class TeleoperateSettings(Config):
     """Settings of the teleoperation loop, without the devices."""
 
-    fps: float = Field(60, gt=0, description="Commands a second.")
-    teleop_time_s: float | None = Field(None, gt=0, description="Stop after so many seconds; default: when told to.")
+    fps: float = Field(60, ge=0.01, le=10_000, description="Commands a second.")
+    teleop_time_s: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Stop after so many seconds; default: when told to."
+    )
     observe: bool = Field(True, description="Read the robot every time, its cameras too; off saves the time it takes.")
     feedback: bool = Field(False, description="Feed what the robot feels back to a leader that takes it.")
     guard: JumpGuardConfig = Field(default_factory=JumpGuardConfig, description="The first command far from the robot.")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import select
 import sys
 import time
@@ -15,25 +17,30 @@ from ulna.control.runtime import Phase, Runtime, Tick
 from ulna.core.calibration import CalibrationStep
 from ulna.core.errors import ControlError
 
-__all__ = ["StatusLine", "TerminalDialogue", "console"]
+__all__ = ["StatusLine", "TerminalDialogue", "console", "exit_code"]
+
+logger = logging.getLogger(__name__)
 
 _CLEAR = "\r\x1b[K"
+_USUAL_COLUMNS = 80
 
 
 class StatusLine:
-    """One line that is drawn over and over on a terminal, five times a second; silent when the stream is none.
+    """One line that is drawn over and over on a terminal, five times a second; silent where there is no terminal.
+
+    A terminal that goes away stops nothing: the robot is led on, or brought to rest, without being watched.
 
     Args:
-        stream: Where it is drawn.
+        stream: Where it is drawn; None when there is nowhere to write.
         show_values: Whether the sent joints are listed below it.
         now: Wall time in seconds.
     """
 
     period_s = 0.2
 
-    def __init__(self, stream: TextIO, *, show_values: bool = False) -> None:
+    def __init__(self, stream: TextIO | None, *, show_values: bool = False) -> None:
         self._stream, self._show_values = stream, show_values
-        self._active = stream.isatty()
+        self._active = stream is not None and stream.isatty()
         self._drawn = False
         self._lines = 0
         self._next = self._since = 0.0
@@ -57,15 +64,13 @@ class StatusLine:
         stale = f"  stale: {', '.join(tick.stale)}" if tick.stale else ""
         text = f"{tick.phase} {tick.time_s:6.1f} s  {rate:5.1f} Hz{stale}"
         values = [f"  {key:<24}{value:9.2f}" for key, value in tick.sent.items()] if self._show_values else []
-        self._stream.write("\n".join([text, *values]))
-        self._stream.flush()
+        self._write("\n".join(line[: self._columns() - 1] for line in (text, *values)))
         self._drawn, self._lines = True, len(values)
 
     def clear(self) -> None:
         """Take the line away, so that something else can be written."""
         if self._drawn:
-            self._stream.write(_CLEAR + f"\x1b[A{_CLEAR}" * self._lines)
-            self._stream.flush()
+            self._write(_CLEAR + f"\x1b[A{_CLEAR}" * self._lines)
             self._drawn = False
 
     def say(self, text: str) -> None:
@@ -75,8 +80,34 @@ class StatusLine:
             text: The line.
         """
         self.clear()
-        self._stream.write(text + "\n")
-        self._stream.flush()
+        self._write(text + "\n")
+
+    def _write(self, text: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(text)
+            self._stream.flush()
+        except OSError as error:
+            self._stream, self._active = None, False
+            logger.debug("The terminal is gone: %s", error)
+
+    def _columns(self) -> int:
+        """Return how wide a line may be: one that wraps could not be taken away again."""
+        try:
+            columns = os.get_terminal_size(self._stream.fileno()).columns if self._stream is not None else 0
+        except OSError:
+            columns = 0
+        return max(columns or _USUAL_COLUMNS, 2)
+
+
+def exit_code(stop_reason: str) -> int:
+    """Return the exit code of a command that a signal kept from what it was asked for: 130; else 0.
+
+    Args:
+        stop_reason: Of its result. The stop key is a way to end in good order.
+    """
+    return 130 if stop_reason == "interrupted" or stop_reason.startswith("received ") else 0
 
 
 @contextmanager
@@ -160,8 +191,8 @@ class TerminalDialogue:
             self._message, self._lines = step.message, 0
             self._write(f"{step.message}\n  Enter when done.\n")
         if step.table and self._stream.isatty():
-            rows = [f"  {name:<16}{low:>7}{now:>7}{high:>7}" for name, (low, now, high) in step.table.items()]
-            rows.insert(0, f"  {'motor':<16}{'lowest':>7}{'now':>7}{'highest':>7}")
+            rows = [f"  {name:<16}{low:>8}{now:>8}{high:>8}" for name, (low, now, high) in step.table.items()]
+            rows.insert(0, f"  {'motor':<16}{'lowest':>8}{'now':>8}{'highest':>8}")
             self._write(f"\x1b[{self._lines}A\x1b[J" * bool(self._lines) + "\n".join(rows) + "\n")
             self._lines = len(rows)
         ready, _, _ = select.select([self._answers], [], [], self.redraw_s)

@@ -20,7 +20,7 @@ class DetectConfig(Config):
     """Settings of `ulna detect`."""
 
     watch: bool = Field(False, description="Wait until a device is plugged in or out, and say which port it has.")
-    timeout_s: float = Field(60, gt=0, description="How long to wait, seconds.")
+    timeout_s: float = Field(60, gt=0, allow_inf_nan=False, description="How long to wait, seconds.")
 
 
 def run(config: DetectConfig) -> int:

@@ -22,9 +22,9 @@ def run(config: RecordConfig) -> int:
         config: Settings.
 
     Returns:
-        Exit code: 0 when every episode asked for is there or the operator stopped.
+        Exit code: 0 when every episode asked for is there or the stop key was pressed, 130 after a signal.
     """
-    from ulna.control.commands.console import console
+    from ulna.control.commands.console import console, exit_code
     from ulna.control.recording import record
 
     try:
@@ -37,7 +37,7 @@ def run(config: RecordConfig) -> int:
     message(result.summary())
     if not result.complete:
         message("Continue with the same command and --resume=true")
-    return 0
+    return 0 if result.complete else exit_code(result.stop_reason)
 
 
 app = config_command(

@@ -20,15 +20,15 @@ def run(config: ReplayConfig) -> int:
         config: Settings.
 
     Returns:
-        Exit code.
+        Exit code: 130 when a signal ended it early.
     """
-    from ulna.control.commands.console import console
+    from ulna.control.commands.console import console, exit_code
     from ulna.control.replaying import replay
 
     with console(keys="Esc or q stops.") as runtime:
         result = replay(config, runtime)
     message(f"{result.sent} of {result.total} actions replayed ({result.stop_reason}). {result.stats}")
-    return 0
+    return exit_code(result.stop_reason)
 
 
 app = config_command(

@@ -22,15 +22,16 @@ def run(config: RolloutConfig) -> int:
         config: Settings.
 
     Returns:
-        Exit code.
+        Exit code: 130 when a signal ended it before the episodes or the time asked for.
     """
-    from ulna.control.commands.console import console
+    from ulna.control.commands.console import console, exit_code
     from ulna.control.rolling_out import rollout
 
     with console(keys=_KEYS) as runtime:
         result = rollout(config, runtime)
     message(result.summary())
-    return 0
+    limited = config.strategy == "episodic" or config.duration > 0
+    return exit_code(result.stop_reason) if limited else 0
 
 
 app = config_command(
