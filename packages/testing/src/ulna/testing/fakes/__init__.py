@@ -48,7 +48,29 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605
+__all__ = [
+    "Call",
+    "FakeAlgorithm",
+    "FakeAlgorithmConfig",
+    "FakeCamera",
+    "FakeCameraConfig",
+    "FakeClock",
+    "FakeEnv",
+    "FakeEnvConfig",
+    "FakeMotorsBus",
+    "FakeMotorsBusConfig",
+    "FakeOptimizerConfig",
+    "FakePolicy",
+    "FakePolicyConfig",
+    "FakeRobot",
+    "FakeRobotConfig",
+    "FakeScaleStep",
+    "FakeTeleoperator",
+    "FakeTeleoperatorConfig",
+    "FaultPlan",
+    "fake_plugins",
+    "isolated_registry",
+]
 
 
 def __getattr__(name: str) -> Any:
