@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tooling import files, pages, tree
+from ulna.cli.scaffolding import create
 
 prose = [path for path in files.tracked() if path.suffix == ".md" and not files.is_golden(path)]
 with_examples = [path for path in files.shipped() if ">>> " in path.read_text(encoding="utf-8")]
@@ -63,3 +67,24 @@ def test_examples_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0
     assert result.failed == 0
+
+
+def test_the_guide_to_plugins_passes_its_own_conformance_suite(tmp_path: Path) -> None:
+    """The files it shows, put over a new plugin, make a robot that keeps the contract, as it says."""
+    text = (tree.ROOT / "docs" / "guides" / "plugin.md").read_text(encoding="utf-8")
+    folder = create("robots", "two_link", folder=tmp_path / "arm").folder
+    shown = re.findall(r'^```python title="([^"]+)"\n(.*?)^```', text, re.MULTILINE | re.DOTALL)
+    names = [name.rpartition("/")[2] for name, _ in shown]
+    assert names == ["config.py", "driver.py", "robot.py", "test_two_link_robot.py"]
+    for name, code in shown:
+        assert (folder / name).exists()
+        (folder / name).write_text(code, encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", shown[-1][0]]
+    search = os.pathsep.join([str(folder / "src"), *map(str, tree.source_folders())])
+    ran = subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": search}, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stdout
+    promised = re.search(r"^conformance: .*", text, re.MULTILINE)
+    assert promised is not None
+    robot_alone = re.search(r"^conformance: (\d+) passed(.*)$", ran.stdout, re.MULTILINE)
+    assert robot_alone is not None
+    assert promised[0].replace(" TestTwoLink", "").endswith(robot_alone[2])  # the class is named where there are two
