@@ -54,7 +54,7 @@ def python(session: nox.Session, *words: str, env: dict[str, str] | None = None)
 
 
 def interpreter(version: str) -> str | None:
-    """Find a Python release that starts.
+    """Find a Python release that starts, on the path or among those of pyenv.
 
     Args:
         version: Such as `3.12`.
@@ -62,10 +62,12 @@ def interpreter(version: str) -> str | None:
     Returns:
         Its path, or None where this machine has none (a version manager's stand-in that refuses counts as none).
     """
-    found = shutil.which(f"python{version}")
-    if found is None or subprocess.run([found, "--version"], capture_output=True, check=False).returncode != 0:
-        return None
-    return found
+    on_path = shutil.which(f"python{version}")
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    for found in [*([on_path] if on_path else []), *map(str, sorted(root.glob(f"versions/{version}.*/bin/python")))]:
+        if subprocess.run([found, "--version"], capture_output=True, check=False).returncode == 0:
+            return found
+    return None
 
 
 @nox.session
@@ -139,7 +141,9 @@ def interop(session: nox.Session) -> None:
     if not peer:
         base = next(filter(None, map(interpreter, lerobot.PYTHONS)), None)
         if base is None:
-            session.error(f"LeRobot needs Python {' or '.join(lerobot.PYTHONS)}, which this machine does not have")
+            session.error(
+                f"LeRobot needs Python {' or '.join(lerobot.PYTHONS)}; name one that has it: ULNA_LEROBOT_PYTHON"
+            )
         peer = str(lerobot.prepare(base))
     arguments = session.posargs or ["--durations", "10"]
     python(session, "-m", "pytest", "-m", "interop", *arguments, env={**ONE_THREAD, "ULNA_LEROBOT_PYTHON": peer})
