@@ -306,7 +306,11 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("dataset.image_transforms.enable", (False,), "changing pictures at random is not supported by this version"),
     ("dataset.depth_output_unit", ("mm",), "depth maps are not supported by this version"),
     ("policy.use_peft", (False,), "training adapters is not supported by this version"),
-    ("policy.push_to_hub", (False,), "is not supported by this version; upload with `hf upload USER/NAME FOLDER`"),
+    (
+        "policy.push_to_hub",
+        (False,),
+        "is not supported by this version; set it to false and upload with `hf upload USER/NAME FOLDER`",
+    ),
 )
 
 
