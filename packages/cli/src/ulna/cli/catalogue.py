@@ -6,9 +6,9 @@ from __future__ import annotations
 __all__ = ["BROUGHT_BY", "PLANNED", "install_hint"]
 
 _COMMANDS = {
-    "ulna-control": ("calibrate", "cameras", "detect", "motors", "record", "replay", "rollout", "teleoperate"),
-    "ulna-data": ("dataset",),
-    "ulna-sim": ("sim",),
+    "ulna-control[serial]": ("calibrate", "cameras", "detect", "motors", "record", "replay", "rollout", "teleoperate"),
+    "ulna-data[cli]": ("dataset",),
+    "ulna-sim[cli,draw]": ("sim",),
     "ulna-training": ("train",),
     "ulna[demo]": ("demo",),
 }
