@@ -74,7 +74,7 @@ def test_degenerate_calibrations_name_the_joints() -> None:
             {"pan": good, "elbow": MotorCalibration(2, 0, 0, 5, 5), "lift": MotorCalibration(3, 0, 0, 9, 1)}
         )
     assert caught.value.motors == ("elbow", "lift")
-    with pytest.raises(CalibrationError, match="share an id"):
+    with pytest.raises(CalibrationError, match=r"(?s)share an id: pan and lift.*calibrate again"):
         check_calibration({"pan": good, "lift": good})
 
 
@@ -82,8 +82,9 @@ def test_degenerate_calibrations_name_the_joints() -> None:
 def test_a_damaged_file_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "arm.json"
     path.write_text(text)
-    with pytest.raises(CalibrationError, match=r"arm\.json"):
+    with pytest.raises(CalibrationError, match=r"arm\.json") as caught:
         load_calibration(path)
+    assert caught.value.hint == "Delete it and calibrate again."
 
 
 def test_fields_of_the_file_are_lerobots(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ulna.core.files import write_json
 
 __all__ = ["CalibrationStep", "MotorCalibration", "check_calibration", "drive", "load_calibration", "save_calibration"]
 
+_AGAIN = "Delete it and calibrate again."
 _FIELDS = ("id", "drive_mode", "homing_offset", "range_min", "range_max")
 
 
@@ -94,7 +95,9 @@ def check_calibration(calibration: Mapping[str, MotorCalibration], *, source: st
     twice = [names for names in by_id.values() if len(names) > 1]
     if twice:
         raise CalibrationError(
-            f"{source}: motors share an id: {twice}.", motors=tuple(n for names in twice for n in names)
+            f"{source}: motors share an id: {', '.join(' and '.join(names) for names in twice)}.",
+            motors=tuple(n for names in twice for n in names),
+            hint=_AGAIN,
         )
 
 
@@ -113,17 +116,17 @@ def load_calibration(path: Path) -> dict[str, MotorCalibration]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CalibrationError(
-            f"Cannot read the calibration {path}: {error}", hint="Delete it and calibrate again."
-        ) from error
+        raise CalibrationError(f"Cannot read the calibration {path}: {error}", hint=_AGAIN) from error
     if not isinstance(data, dict):
-        raise CalibrationError(f"{path}: expected an object of motor names, got {type(data).__name__}.")
+        raise CalibrationError(f"{path}: expected an object of motor names, got {type(data).__name__}.", hint=_AGAIN)
     calibration = {}
     for name, values in data.items():
         wrong = not isinstance(values, dict) or any(type(values.get(f)) is not int for f in _FIELDS)
         if wrong:
             raise CalibrationError(
-                f"{path}: motor {name!r} needs the integers {', '.join(_FIELDS)}; got {values!r}.", motors=(name,)
+                f"{path}: motor {name!r} needs the integers {', '.join(_FIELDS)}; got {values!r}.",
+                motors=(name,),
+                hint=_AGAIN,
             )
         calibration[name] = MotorCalibration(**{f: values[f] for f in _FIELDS})
     check_calibration(calibration, source=str(path))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ulna.core.constants import ACTION, WEIGHTS_NAME
-from ulna.core.errors import CheckpointError
+from ulna.core.errors import CheckpointError, ConfigError, ConfigProblem
 from ulna.core.hub import HubMixin, local_folder
 from ulna.core.policy_config import PreTrainedConfig
 from ulna.core.tensors import read_tensors, write_tensors
@@ -32,7 +32,7 @@ def resolve_device(name: str | None) -> str:
         A device torch accepts here.
 
     Raises:
-        ValueError: The device is not available; the available ones are named.
+        ConfigError: The device is not available; the available ones are named.
     """
     available = ["cpu"]
     if torch.backends.mps.is_available():
@@ -42,7 +42,8 @@ def resolve_device(name: str | None) -> str:
     if name is None:
         return available[0]
     if name.split(":")[0] not in available:
-        raise ValueError(f"Device {name!r} is not available here; available: {', '.join(available)}.")
+        expected = f"one of the devices of this computer: {', '.join(available)}"
+        raise ConfigError([ConfigProblem("device", name, expected)], title="policy settings")
     return name
 
 
