@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -30,6 +31,7 @@ from ulna.sim.commands import app
 from ulna.sim.drawing import draw
 from ulna.sim.feetech import instruction_packet
 from ulna.sim.kinematics import JOINTS, REST_POSE, inverse_kinematics
+from ulna.sim.sharing import world_folder
 
 SYNC_WRITE, BROADCAST = 0x83, 0xFE
 
@@ -418,6 +420,34 @@ def test_command_render_draws_a_fresh_scene_when_none_runs(home: Path) -> None:
     )
     assert result.exit_code == 0
     assert "fresh scene" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../elsewhere", "a/b", "/tmp/world", "snow☃"])
+def test_name_of_a_world_names_a_folder_below_home(home: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match="names a folder"):
+        world_folder(name)
+    assert CliRunner().invoke(app, ["start", "--name", name]).exit_code == 2
+
+
+def test_closed_terminal_removes_the_links(home: Path) -> None:
+    command = [sys.executable, "-c", "from ulna.sim.commands import app; app()", "start", "--name", "hup"]
+    reset = "import signal, sys, os; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    with subprocess.Popen([sys.executable, "-c", reset, *command], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "Running" in process.stderr.readline()
+        process.send_signal(signal.SIGHUP)
+        assert process.wait(timeout=20) == 0
+    assert list((home / "sim/hup").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["reset", "--seed", "99999999999999999999"], ["start", "--seed", "-1"], ["render", "a.png", "--width", "100000"]],
+)
+def test_numbers_out_of_bounds_are_refused(home: Path, arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert arguments[-2] in result.stderr
 
 
 def test_commands_report_errors_cleanly(home: Path) -> None:

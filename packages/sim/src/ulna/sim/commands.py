@@ -29,13 +29,17 @@ _PAUSE_S = 0.5
 
 app = typer.Typer(help="Simulate arms and a table scene, no hardware needed.", no_args_is_help=True)
 
+_LARGEST_SEED = 2**63 - 1
+_MOST_PIXELS = 8192
+_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
 Name = Annotated[str, typer.Option("--name", help="Name of the simulated world.")]
 
 
 @app.command()
 def start(
     name: Name = "table",
-    seed: Annotated[int, typer.Option(help="Draws the target's place.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=_LARGEST_SEED, help="Draws the target's place.")] = 0,
     arms: Annotated[str, typer.Option(help="Which arms, separated by commas.")] = "leader,follower",
     paced: Annotated[bool, typer.Option(help="Answer only as fast as a real wire at the port's speed.")] = True,
     calibrated: Annotated[
@@ -71,7 +75,10 @@ def start(
 
 
 @app.command()
-def reset(name: Name = "table", seed: Annotated[int, typer.Option(help="Draws the new target's place.")] = 0) -> None:
+def reset(
+    name: Name = "table",
+    seed: Annotated[int, typer.Option(min=0, max=_LARGEST_SEED, help="Draws the new target's place.")] = 0,
+) -> None:
     """Put a running world back to the beginning, with a new target."""
     from ulna.sim.sharing import WorldReader
 
@@ -86,9 +93,11 @@ def render(
     path: Annotated[Path, typer.Argument(help="PNG file to write.")],
     name: Name = "table",
     view: Annotated[str, typer.Option(help="front, top, side or wrist.")] = "front",
-    width: Annotated[int, typer.Option(help="Pixels.")] = 640,
-    height: Annotated[int, typer.Option(help="Pixels.")] = 480,
-    seed: Annotated[int, typer.Option(help="Scene to draw when no world of that name is running.")] = 0,
+    width: Annotated[int, typer.Option(max=_MOST_PIXELS, help="Pixels.")] = 640,
+    height: Annotated[int, typer.Option(max=_MOST_PIXELS, help="Pixels.")] = 480,
+    seed: Annotated[
+        int, typer.Option(min=0, max=_LARGEST_SEED, help="Scene to draw when no world of that name is running.")
+    ] = 0,
 ) -> None:
     """Save a picture of a running world. When none is running, a fresh scene is drawn."""
     with reporting():
@@ -129,7 +138,8 @@ def _operate(sim: Simulation, seed: int, stop: threading.Event) -> None:
 def _told_to_stop() -> Iterator[threading.Event]:
     """Give an event that Ctrl-C and SIGTERM set, so that ports and links are removed."""
     stop = threading.Event()
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in heeded}
     try:
         yield stop
     finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import struct
 import time
 from pathlib import Path
@@ -16,7 +17,14 @@ from types import TracebackType
 from typing import Final
 
 from ulna.core import files
-from ulna.core.errors import DeviceAlreadyConnectedError, DeviceConnectError, DeviceError, FrameTimeoutError
+from ulna.core.errors import (
+    ConfigError,
+    ConfigProblem,
+    DeviceAlreadyConnectedError,
+    DeviceConnectError,
+    DeviceError,
+    FrameTimeoutError,
+)
 from ulna.core.paths import ulna_home
 from ulna.sim.kinematics import JOINTS
 from ulna.sim.scene import SceneState
@@ -35,6 +43,7 @@ _STATE_AT: Final = 128
 _REQUEST_AT: Final = 1024
 _DONE_AT: Final = 1088
 _POLL_S: Final = 0.005
+_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 
 def world_folder(name: str) -> Path:
@@ -42,7 +51,13 @@ def world_folder(name: str) -> Path:
 
     Args:
         name: The world's name.
+
+    Raises:
+        ConfigError: The name cannot be that of a folder.
     """
+    if not _NAME.fullmatch(name):
+        problem = ConfigProblem("name", name, "letters, digits, '.', '_' and '-', since it names a folder")
+        raise ConfigError([problem], title="simulation")
     return ulna_home() / "sim" / name
 
 
