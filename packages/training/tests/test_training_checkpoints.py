@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -12,8 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from ulna.training import TrainPipelineConfig, checkpoints, find_checkpoint, last_checkpoint, train
+from ulna.training import TrainPipelineConfig, checkpoints, find_checkpoint, last_checkpoint, train, trainer
 from ulna.training.checkpoints import Checkpoint, checkpoint_folder, new_checkpoint
+from ulna.training.errors import CheckpointNotWrittenError
 
 Make = Callable[..., TrainPipelineConfig]
 
@@ -98,6 +100,30 @@ def test_failed_write_changes_nothing(tmp_path: Path) -> None:
         fail()
     assert (folder / "000001/pretrained_model/config.json").read_text(encoding="utf-8") == "old"
     assert sorted(p.name for p in folder.iterdir()) == ["000001", "last"]
+
+
+def test_full_disk_says_which_checkpoint_is_left(
+    toy_config: Make, helpers: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second checkpoint does not fit: the first is whole, is named, and the run goes on from it."""
+    config = toy_config(steps=4, save_freq=2)
+    write = trainer.save_optimizer
+
+    def full(optimizer: object, folder: Path) -> None:
+        if "000004" in str(folder):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(optimizer, folder)
+
+    monkeypatch.setattr(trainer, "save_optimizer", full)
+    with pytest.raises(CheckpointNotWrittenError) as caught:
+        train(config, dataset=helpers.copy_data())
+    assert config.output_dir is not None
+    left = last_checkpoint(config.output_dir / "checkpoints")
+    assert left is not None
+    assert left.path.name == "000002"
+    assert "No space left" in str(caught.value)
+    assert "000002" in caught.value.message
+    assert f"ulna train --resume --config={config.output_dir}" in str(caught.value)
 
 
 def test_settings_that_cannot_be_written(toy_config: Make, helpers: SimpleNamespace) -> None:

@@ -286,6 +286,15 @@ def test_run_folder_that_exists_is_refused(toy_config: Make, helpers: SimpleName
         train(config, dataset=helpers.copy_data())
 
 
+def test_run_folder_that_cannot_be_made_is_refused(
+    toy_config: Make, helpers: SimpleNamespace, tmp_path: Path, recorder: Any
+) -> None:
+    """It is said at once, not after the steps before the first figures are written."""
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"(?s)cannot be made.*file is no folder.*--output_dir"):
+        train(toy_config(steps=1, output_dir=tmp_path / "file/run"), dataset=helpers.copy_data(), observers=[recorder])
+
+
 def test_plot(toy_config: Make, helpers: SimpleNamespace, tmp_path: Path) -> None:
     """The loss becomes a picture; without logged figures it is said what to do."""
     pytest.importorskip("matplotlib")

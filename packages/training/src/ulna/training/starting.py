@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,18 +59,22 @@ def resumed_checkpoint(config: TrainPipelineConfig) -> Checkpoint | None:
 
 
 def refuse_taken(folder: Path) -> None:
-    """Refuse to begin a run in a folder that holds something.
+    """Refuse to begin a run in a folder that holds something, or that cannot be made.
 
     Args:
         folder: The run folder.
 
     Raises:
-        ConfigError: It is not empty.
+        ConfigError: It is not empty, or the folder it would be in may not be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         expected = "exists already; choose another folder, or continue that run with --resume"
         problem = ConfigProblem("output_dir", str(folder), expected)
         raise ConfigError([problem], title="training settings", hint=f"ulna train --resume --config={folder}")
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        problem = ConfigProblem("output_dir", str(folder), f"cannot be made: {above} is no folder that may be written")
+        raise ConfigError([problem], title="training settings", hint="Choose another --output_dir")
 
 
 def starting_point(config: TrainPipelineConfig, dataset: TrainingDataset, checkpoint: Checkpoint | None) -> Start:

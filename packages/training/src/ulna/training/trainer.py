@@ -33,7 +33,7 @@ from ulna.training.datasets import (
     open_training_data,
     training_stats,
 )
-from ulna.training.errors import TrainingDivergedError
+from ulna.training.errors import CheckpointNotWrittenError, TrainingDivergedError
 from ulna.training.evaluation import evaluation_positions, held_out_loss
 from ulna.training.interrupts import InterruptRequest
 from ulna.training.loading import Batch, batch_stream, pictures_as_float
@@ -322,11 +322,15 @@ class Trainer:
 
         Raises:
             TrainingDivergedError: The loss since the last logged step is not a number.
+            CheckpointNotWrittenError: The system refused, for example because the disk is full.
         """
         self._refuse_nonsense()
         folder = checkpoint_folder(self.output_dir, self.step, self.config.steps)
-        with new_checkpoint(folder, keep_last=self.config.keep_last) as unfinished:
-            self._write(unfinished)
+        try:
+            with new_checkpoint(folder, keep_last=self.config.keep_last) as unfinished:
+                self._write(unfinished)
+        except OSError as error:
+            raise CheckpointNotWrittenError(folder, error, self.checkpoint) from error
         self.checkpoint, self._saved_step = folder, self.step
         self._tell("checkpoint_written", folder, self.step)
         call_hook("checkpoint_written", path=folder, step=self.step)
