@@ -248,7 +248,7 @@ def test_info_reports_broken_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert libraries["ffmpeg"]["status"] == "not installed"
     assert report["plugins"] == {"incompatible": 1, "ok": 2}
     text = CliRunner().invoke(info_app, []).stdout
-    assert "broken_library broken OSError: no libfoo" in text
+    assert "broken_library broken (OSError: no libfoo)" in text
     assert "ulna-core 0.1.0" in text
 
 

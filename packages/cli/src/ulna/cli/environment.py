@@ -128,7 +128,6 @@ def lines(report: dict[str, Any]) -> list[str]:
         "",
     ]
     for name, library in report["libraries"].items():
-        text.append(
-            " ".join(part for part in (name, library["version"] or library["status"], library["detail"]) if part)
-        )
+        detail = f" ({library['detail']})" if library["detail"] else ""
+        text.append(f"{name} {library['version'] or library['status']}{detail}")
     return text
