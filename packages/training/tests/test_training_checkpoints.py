@@ -13,7 +13,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from ulna.training import TrainPipelineConfig, checkpoints, find_checkpoint, last_checkpoint, train, trainer
+from ulna.training import (
+    TrainPipelineConfig,
+    checkpoints,
+    find_checkpoint,
+    last_checkpoint,
+    read_metrics,
+    train,
+    trainer,
+)
 from ulna.training.checkpoints import Checkpoint, checkpoint_folder, new_checkpoint
 from ulna.training.errors import CheckpointNotWrittenError
 
@@ -190,7 +198,28 @@ def test_damaged_step_is_named(tmp_path: Path) -> None:
     """A checkpoint whose step cannot be read says which file."""
     _write(tmp_path / "checkpoints/000001")
     file = tmp_path / "checkpoints/000001/training_state/training_step.json"
-    for text, words in (("{", "damaged"), ("[]", "does not say a step")):
+    for text, words in (("{", "damaged"), ("[]", "does not say a step"), ('{"step": -4}', "does not say a step")):
         file.write_text(text, encoding="utf-8")
         with pytest.raises(ValueError, match=words):
             find_checkpoint(tmp_path).training_step()
+
+
+def test_last_that_became_a_folder_is_kept_aside(tmp_path: Path) -> None:
+    """A copy that follows links makes a checkpoint of `last`; the run goes on, and nothing of it is deleted."""
+    folder = tmp_path / "checkpoints"
+    _write(folder / "000001", "old")
+    (folder / "last").unlink()
+    (folder / "000001").rename(folder / "last")
+    _write(folder / "000002", "new")
+    assert (folder / "last").resolve().name == "000002"
+    assert (folder / "last.0/pretrained_model/config.json").read_text(encoding="utf-8") == "old"
+    found = last_checkpoint(folder)
+    assert found is not None
+    assert found.path.name == "000002"
+
+
+def test_damaged_lines_of_figures_are_left_out(tmp_path: Path) -> None:
+    """Whatever a full disk or an editor did to some lines, the others are read, and a resumed run goes on."""
+    file = tmp_path / "metrics.jsonl"
+    file.write_bytes(b'\xff\xfe\n[]\n5\n{"step": "x"}\n{"step": 1, "loss": 2.0}\n{"step": 2, "lo')
+    assert list(read_metrics(tmp_path)) == [{"step": 1, "loss": 2.0}]

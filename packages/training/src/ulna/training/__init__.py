@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ulna.training.datasets import delta_timestamps as delta_timestamps
     from ulna.training.datasets import split_episodes as split_episodes
     from ulna.training.datasets import training_stats as training_stats
+    from ulna.training.errors import CheckpointNotWrittenError as CheckpointNotWrittenError
     from ulna.training.errors import TrainingDivergedError as TrainingDivergedError
     from ulna.training.evaluation import evaluation_mode as evaluation_mode
     from ulna.training.evaluation import held_out_loss as held_out_loss
@@ -78,7 +79,7 @@ _HOMES = {
         "split_episodes",
         "training_stats",
     ),
-    "errors": ("TrainingDivergedError",),
+    "errors": ("CheckpointNotWrittenError", "TrainingDivergedError"),
     "evaluation": (
         "evaluation_mode",
         "held_out_loss",
@@ -132,6 +133,7 @@ __all__ = [
     "AdamConfig",
     "AdamWConfig",
     "Checkpoint",
+    "CheckpointNotWrittenError",
     "ConstantWithWarmupSchedulerConfig",
     "CosineAnnealingWithWarmupSchedulerConfig",
     "CosineDecayWithWarmupSchedulerConfig",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import shutil
 from collections.abc import Iterator
@@ -60,7 +61,7 @@ class Checkpoint:
             CheckpointError: It is missing or damaged.
         """
         data = read_json(self.state / TRAINING_STEP)
-        if not isinstance(data, dict) or not isinstance(data.get("step"), int):
+        if not isinstance(data, dict) or not isinstance(data.get("step"), int) or data["step"] < 0:
             raise CheckpointError(f"{self.state / TRAINING_STEP} does not say a step: {data!r}.")
         return data
 
@@ -175,6 +176,10 @@ def _point_last(folder: Path) -> None:
     last = folder.parent / LAST_CHECKPOINT_LINK
     temporary = folder.parent / f".{LAST_CHECKPOINT_LINK}.tmp"
     temporary.unlink(missing_ok=True)
+    if last.is_dir() and not last.is_symlink():  # a copy that followed links made a whole checkpoint of it
+        aside = next(p for n in itertools.count() if not (p := last.with_name(f"{last.name}.{n}")).exists())
+        _log.warning("%s is a folder instead of a link; it is kept as %s.", last, aside)
+        last.rename(aside)
     try:
         temporary.symlink_to(folder.name, target_is_directory=True)
     except OSError as error:

@@ -160,7 +160,7 @@ def _line(values: Mapping[str, Any]) -> str:
 
 
 def read_metrics(path: Path | str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a metrics file; a line cut off by a kill is left out.
+    """Yield the lines of a metrics file; a line that was cut off by a kill, or is otherwise damaged, is left out.
 
     Args:
         path: The file, or the run folder it is in.
@@ -170,11 +170,11 @@ def read_metrics(path: Path | str) -> Iterator[dict[str, Any]]:
     """
     path = Path(path)
     path = path / METRICS_FILE if path.is_dir() else path
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         for text in file:
             try:
                 line = json.loads(text)
             except ValueError:
                 continue
-            if isinstance(line, dict):
+            if isinstance(line, dict) and isinstance(line.get("step"), int):
                 yield line
