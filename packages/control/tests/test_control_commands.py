@@ -20,8 +20,9 @@ import pytest
 
 from ulna.control import Tick, calibrate, setup_motors, watch_limits
 from ulna.control.calibrating import LimitsConfig, OneDeviceConfig
+from ulna.control.commands.cameras import find as find_command
 from ulna.control.commands.console import StatusLine, TerminalDialogue, console, exit_code
-from ulna.control.discovery import ScanConfig, encode_png, find_cameras, save_pictures, scan_motors
+from ulna.control.discovery import FindCamerasConfig, ScanConfig, encode_png, find_cameras, save_pictures, scan_motors
 from ulna.control.ports import PortInfo, list_ports, permission_problem, wait_for_change
 from ulna.core.calibration import CalibrationStep
 from ulna.core.cameras import CameraConfig
@@ -421,6 +422,9 @@ class TestDiscovery:
         results = save_pictures(found, tmp_path)
         assert results["good__dev_video0"] == str(tmp_path / "good__dev_video0.png")
         assert "no picture" in results["shy_3"]
+        assert find_command(FindCamerasConfig(output_dir=tmp_path)) == 0
+        (tmp_path / "file").write_text("in the way")
+        assert find_command(FindCamerasConfig(output_dir=tmp_path / "file")) == 1
 
     def test_png_is_a_png(self):
         """The encoder writes what any reader understands."""

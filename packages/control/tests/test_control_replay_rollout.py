@@ -327,13 +327,21 @@ class TestPolicyEngine:
         assert engine.act(dict.fromkeys(fakes.JOINTS, 5.0))["lift.pos"] == 11
         assert calls == ["reset", "reset"]
 
+    def test_robot_without_cameras_is_told_to_take_some(self, fakes, make):
+        """Joints are never offered in place of a picture."""
+        with pytest.raises(IncompatibleError) as caught:
+            make(fakes.Robot(), cameras=("front", "top"))
+        assert caught.value.hint == (
+            "Give the robot these cameras: --robot.cameras='{front: {type: ...}, top: {type: ...}}'"
+        )
+
     def test_missing_camera_is_refused_by_name_and_can_be_mapped(self, fakes, make):
         """The error names the key, the nearest one and the flag; with the map it works."""
         robot = fakes.Robot({"front": fakes.Camera()})
         with pytest.raises(IncompatibleError, match=r"observation\.images\.front_cam \(nearest:.*front\)") as caught:
             make(robot, cameras=("front_cam",))
         assert caught.value.missing == ("observation.images.front_cam",)
-        assert "--rename_map" in caught.value.hint
+        assert """{"observation.images.front": "observation.images.front_cam"}""" in caught.value.hint
         renames = {"observation.images.front": "observation.images.front_cam"}
         engine = make(robot, cameras=("front_cam",), rename_map=renames)
         observation = {**dict.fromkeys(fakes.JOINTS, 0.0), "front": np.zeros((8, 12, 3), np.uint8)}

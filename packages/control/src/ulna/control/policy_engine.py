@@ -75,6 +75,19 @@ class _Picture:
     key: str
 
 
+def _way_out(missing: Sequence[str], spare: Sequence[str]) -> str:
+    """Say how the robot can give what a policy lacks: a spare input of the same kind under its name, or a camera."""
+    for key in missing:
+        alike = [name for name in spare if name.startswith(OBS_IMAGES) == key.startswith(OBS_IMAGES)]
+        if alike:
+            return f"""Map the names: --rename_map='{{"{nearest(key, alike) or alike[0]}": "{key}"}}'"""
+    cameras = [key.removeprefix(f"{OBS_IMAGES}.") for key in missing if key.startswith(f"{OBS_IMAGES}.")]
+    if cameras:
+        named = ", ".join(f"{name}: {{type: ...}}" for name in cameras)
+        return f"Give the robot these cameras: --robot.cameras='{{{named}}}'"
+    return "Use a policy that was trained on a robot like this one."
+
+
 class PolicyEngine:
     """Runs a policy on a robot's observations, one call a tick, in the caller's thread.
 
@@ -136,7 +149,7 @@ class PolicyEngine:
                 f"The robot gives: {', '.join(offered.values())}.",
                 missing=missing,
                 unexpected=spare,
-                hint=f"""Map the names: --rename_map='{{"{(spare or list(offered.values()))[0]}": "{missing[0]}"}}'""",
+                hint=_way_out(missing, spare),
             )
         unused = [key for final, key in offered.items() if final not in inputs]
         if unused:

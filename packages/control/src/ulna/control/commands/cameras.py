@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ulna.core.commands import command_group, config_command, message, output_table
@@ -20,7 +21,7 @@ def find(config: FindCamerasConfig) -> int:
         config: Settings.
 
     Returns:
-        Exit code: 1 when there is no camera.
+        Exit code: 1 when there is no camera, or none of the pictures asked for.
     """
     from ulna.control.discovery import find_cameras, save_pictures
 
@@ -33,8 +34,10 @@ def find(config: FindCamerasConfig) -> int:
     rows = [[c["type"], str(c.get("id", "")), str(c.get("name", "")), _profile(c)] for c in found.cameras]
     output_table(["type", "id", "name", "default picture"], rows)
     if config.output_dir is not None:
-        for name, result in save_pictures(found, config.output_dir).items():
+        saved = save_pictures(found, config.output_dir)
+        for name, result in saved.items():
             message(f"{name}: {result}")
+        return 0 if any(Path(result).is_file() for result in saved.values()) else 1
     return 0
 
 
