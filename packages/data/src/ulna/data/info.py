@@ -37,7 +37,10 @@ def check_fps(fps: float) -> int:
     Raises:
         DatasetFormatError: Not a positive whole number.
     """
-    whole = isinstance(fps, (int, float)) and not isinstance(fps, bool) and 0 < fps < _MOST_FPS and fps == int(fps)
+    given: object = fps
+    whole = (
+        isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < _MOST_FPS and given == int(given)
+    )
     if not whole:
         raise DatasetFormatError(
             f"fps must be a positive whole number, got {fps!r}.",
