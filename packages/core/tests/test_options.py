@@ -416,3 +416,11 @@ def test_without_yaml_the_rest_works(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     with pytest.raises(MissingDependencyError, match="pip install 'ulna-core"):
         read(f"--config={tmp_path / 'c.yaml'}")
     _loader.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["deep.yaml", "deep.json"])
+def test_a_file_nested_without_end_is_not_valid(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("[" * 100_000)
+    with pytest.raises(ConfigError, match=r"is not (a )?valid") as caught:
+        read(f"--config={tmp_path / name}")
+    assert len(str(caught.value)) < 2_000  # the file is not repeated in the message

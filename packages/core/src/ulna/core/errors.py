@@ -100,6 +100,9 @@ class UlnaError(Exception):
         super().__init__(message if hint is None else f"{message}\n{hint}")
 
 
+_LONGEST_VALUE = 300
+
+
 @dataclass(frozen=True)
 class ConfigProblem:
     """One thing wrong in a configuration.
@@ -119,7 +122,10 @@ class ConfigProblem:
     origin: str | None = None
 
     def __str__(self) -> str:
-        given = "" if self.value is None else f" (got {self.value!r}{f' from {self.origin}' if self.origin else ''})"
+        value = repr(self.value)
+        if len(value) > _LONGEST_VALUE:  # a whole settings file, say
+            value = f"{value[:_LONGEST_VALUE]}..."
+        given = "" if self.value is None else f" (got {value}{f' from {self.origin}' if self.origin else ''})"
         near = f"; did you mean {self.suggestion!r}?" if self.suggestion else ""
         return f"{self.path or '(top level)'}: {self.expected}{given}{near}"
 

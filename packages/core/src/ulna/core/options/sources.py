@@ -163,14 +163,14 @@ def parse_yaml(text: str, origin: str) -> Any:
         MissingDependencyError: PyYAML is not installed.
     """
     if text[:1] in ("{", "["):
-        with suppress(ValueError):
+        with suppress(ValueError, RecursionError):
             return json.loads(text)  # YAML reads nearly all of JSON, but not its surrogate pairs
     loader = _loader()
     import yaml
 
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 - the loader derives from SafeLoader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         expected = f"is not valid YAML: {' '.join(str(error).split())}"
         raise ConfigError([ConfigProblem(origin.lstrip("-"), text, expected, None, origin)]) from error
 
@@ -214,7 +214,7 @@ def read_file(path: Path, *, wanted_by: str) -> dict[str, Any]:
         data = json.loads(text) if path.suffix == ".json" else parse_yaml(text, str(path))
     except OSError as error:
         raise ConfigError([ConfigProblem(wanted_by, str(path), f"cannot be read: {error.strerror}")]) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError([ConfigProblem(wanted_by, str(path), f"is not a valid file: {error}")]) from error
