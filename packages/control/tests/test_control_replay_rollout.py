@@ -188,6 +188,23 @@ class TestRollout:
         assert dataset.finalized == 1
         assert not robot.torque
 
+    def test_hammering_ctrl_c_loses_no_recorded_episode(self, fakes, clock, tmp_path, monkeypatch):
+        """Signals that come while the dataset is finished end the rollout only after that."""
+        robot = fakes.Robot()
+        dataset = fakes.Dataset(tmp_path, robot)
+        finalize = dataset.finalize
+
+        def hammered():
+            for _ in range(4):
+                os.kill(os.getpid(), signal.SIGINT)
+            finalize()
+
+        monkeypatch.setattr(dataset, "finalize", hammered)
+        with pytest.raises(KeyboardInterrupt):
+            run_engine(robot, Engine(fakes.JOINTS), settings(), dataset=dataset, runtime=Runtime(clock=clock))
+        assert dataset.finalized == 1
+        assert not robot.torque
+
     def test_ctrl_c_in_an_episode_drops_it(self, fakes, clock, tmp_path):
         """An interrupted episode is neither judged nor recorded."""
         robot = fakes.Robot()

@@ -196,7 +196,8 @@ class _Rollout:
                     recorder = _Recorder(source(), self.task)
                 self._run_all(recorder)
         finally:
-            recorder.close()
+            with self.stop.shielded():  # episodes are still being stored: an impatient Ctrl-C must not lose them
+                recorder.close()
         reason = self.stop.reason or "complete"
         return RolloutResult(tuple(self.episodes), reason, bus_counters(self.robot), recorder.saved)
 
