@@ -46,9 +46,9 @@ def _show(result: DemoResult) -> None:
         output(f"{name:<10}  {getattr(result, name)}")
     message()
     message("What to try next:")
-    message(f"  ulna dataset info --dataset.repo_id=demo/reach --dataset.root={result.dataset}")
-    message("  ulna sim start                     keeps a simulated arm running for the other commands")
-    message("  ulna record --help                 records your own demonstrations, simulated or real")
+    message(f"  ulna dataset info {result.dataset}")
+    message("  ulna sim start --operator    keeps a simulated pair running for the other commands")
+    message("  ulna record --help           records your own demonstrations, simulated or real")
 
 
 app = config_command(
