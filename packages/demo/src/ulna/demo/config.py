@@ -12,7 +12,7 @@ from ulna.core.config import Config
 
 __all__ = ["DemoConfig"]
 
-_FAST = {"episodes": 25, "steps": 150, "rollouts": 10, "batch_size": 16}
+_FAST = {"episodes": 25, "steps": 250, "rollouts": 10, "batch_size": 16}
 
 
 class DemoConfig(Config):
