@@ -57,7 +57,7 @@ def _concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
                     stream.time_base = old.time_base
                 elif found != shape:
                     raise DatasetError(f"{source} is {found} and cannot be joined to {sources[0]}, which is {shape}.")
-                tick = Fraction(1, fps) / old.time_base
+                tick = Fraction(1, fps) / Fraction(old.time_base)
                 offset = round(frames * tick)
                 packet: Any
                 for packet in container.demux(old):

@@ -230,7 +230,7 @@ def probe_video(path: Path, config: RGBEncoderConfig) -> dict[str, Any]:
             "video.width": context.width,
             "video.codec": {"libdav1d": "av1"}.get(context.codec.name, context.codec.canonical_name),
             "video.pix_fmt": context.pix_fmt,
-            "video.fps": int(stream.average_rate or 0),
+            "video.fps": int(Fraction(stream.average_rate or 0)),
             "video.channels": 3,
             "has_audio": bool(container.streams.audio),
         }
