@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ulna.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ulna.control.approach import JumpError as JumpError
@@ -153,14 +154,4 @@ __all__ = [
     "watch_limits",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"ulna.control.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+__getattr__, __dir__ = lazy_names(globals(), _HOME_OF)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ulna.core.__about__ import __version__
+from ulna.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ulna.core.algorithm_config import RLAlgorithmConfig, SamplerNeeds, TrainingStats
@@ -171,6 +171,7 @@ __all__ = [
     "get_algorithm_class",
     "get_policy_class",
     "image_spec",
+    "lazy_names",
     "make_algorithm",
     "make_algorithm_config",
     "make_cameras_from_configs",
@@ -186,14 +187,4 @@ __all__ = [
     "scalar_spec",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'ulna.core' has no attribute {name!r}")
-    value = getattr(import_module(f"ulna.core.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+__getattr__, __dir__ = lazy_names(globals(), _HOME_OF)

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ulna.core.lazy import lazy_names
 from ulna.demo.__about__ import __version__
 
 if TYPE_CHECKING:
@@ -17,8 +17,4 @@ __all__ = ["DemoConfig", "DemoResult", "__version__", "run_demo"]
 
 _HOMES = {"DemoConfig": "config", "DemoResult": "running", "run_demo": "running"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(globals(), _HOMES)

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ulna.core.lazy import lazy_names
 from ulna.training.__about__ import __version__
 
 if TYPE_CHECKING:
@@ -179,14 +179,4 @@ __all__ = [
     "training_stats",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'ulna.training' has no attribute {name!r}")
-    value = getattr(import_module(f"ulna.training.{_HOME_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME_OF])
+__getattr__, __dir__ = lazy_names(globals(), _HOME_OF)

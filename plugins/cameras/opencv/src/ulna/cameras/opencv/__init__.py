@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ulna.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ulna.cameras.opencv.camera import OpenCVCamera
@@ -13,10 +15,4 @@ __all__ = ["OpenCVCamera", "OpenCVCameraConfig"]
 
 _HOMES = {"OpenCVCamera": "camera", "OpenCVCameraConfig": "config"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazy_names(globals(), _HOMES)

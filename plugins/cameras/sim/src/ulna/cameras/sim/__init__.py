@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ulna.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ulna.cameras.sim.__about__ import __version__
@@ -16,13 +17,4 @@ __all__ = ["CameraFaults", "SimCamera", "SimCameraConfig", "__version__"]
 
 _WHERE = {"CameraFaults": "faults", "SimCamera": "camera", "SimCameraConfig": "config", "__version__": "__about__"}
 
-
-def __getattr__(name: str) -> Any:
-    module = _WHERE.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{module}"), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazy_names(globals(), _WHERE)

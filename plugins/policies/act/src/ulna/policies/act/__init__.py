@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ulna.core.lazy import lazy_names
 from ulna.policies.act.__about__ import __version__
 from ulna.policies.act.config import ACTConfig
 
@@ -13,10 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["ACTConfig", "ACTPolicy", "__version__"]
 
-
-def __getattr__(name: str) -> Any:
-    if name == "ACTPolicy":
-        from ulna.policies.act.policy import ACTPolicy
-
-        return ACTPolicy
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(globals(), {"ACTPolicy": "policy"})

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ulna.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ulna.robots.so.bimanual import BiSOFollower, BiSOLeader
@@ -33,10 +35,4 @@ __all__ = [
 
 _HOMES = {"BiSOFollower": "bimanual", "BiSOLeader": "bimanual", "SOFollower": "follower", "SOLeader": "leader"}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'config')}"), name)
+__getattr__, __dir__ = lazy_names(globals(), {name: _HOMES.get(name, "config") for name in __all__})
