@@ -20,7 +20,7 @@ def lazy_names(
         home_of: Name to the submodule that defines it.
 
     Returns:
-        `__getattr__` and `__dir__` of the package.
+        `__getattr__` and `__dir__` of the package; the latter lists `__all__`.
 
     Example:
         >>> find, names = lazy_names({"__name__": "ulna.core"}, {"MonotonicClock": "clock"})
@@ -38,6 +38,6 @@ def lazy_names(
         return value
 
     def names() -> list[str]:
-        return sorted({*namespace, *home_of})
+        return sorted(namespace.get("__all__", home_of))
 
     return find, names
