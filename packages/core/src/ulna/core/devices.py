@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, field_validator
 
@@ -267,6 +267,3 @@ class Device(ABC):
         save_calibration(candidates[0], calibration)
         self.calibration = dict(calibration)
         return candidates[0]
-
-    def _describe(self) -> dict[str, Any]:
-        return {"id": self.id, "class": type(self).__name__, "type": self.config.type, "connected": self._connected}
