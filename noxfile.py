@@ -151,8 +151,13 @@ def interop(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure start-up time and memory of the commands, beside LeRobot's where ULNA_LEROBOT_PYTHON names it."""
-    python(session, "tests/bench/startup.py", *session.posargs)
+    """Measure start-up and datasets beside LeRobot where ULNA_LEROBOT_PYTHON names it; or one script: -- data --runs 3."""
+    scripts = sorted(path.stem for path in (ROOT / "tests" / "bench").glob("*.py") if not path.stem.endswith("_cases"))
+    name, *arguments = session.posargs or [""]
+    if name and name not in scripts:
+        session.error(f"There is no measurement {name!r}; there are: {', '.join(scripts)}")
+    for script in [name] if name else ["startup", "data"]:
+        python(session, f"tests/bench/{script}.py", *arguments)
 
 
 @nox.session
