@@ -12,6 +12,7 @@ import logging
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,7 +29,7 @@ from ulna.data.arrow_schema import numeric_column, table_columns
 from ulna.data.features import Feature
 from ulna.data.layout import FileId
 
-__all__ = ["TableFile", "TableStore"]
+__all__ = ["TableFile", "TableStore", "table_file"]
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,28 @@ class TableFile:
     numbers: dict[str, npt.NDArray[Any]]
     others: dict[str, Any]
     starts: dict[int, int]
+
+
+def table_file(path: Path, table: pa.Table, columns: Sequence[Feature]) -> TableFile:
+    """Return the columns of a table, or of a part of one, as arrays.
+
+    Args:
+        path: The file it comes from.
+        table: Its rows, or some of them.
+        columns: The features that are columns.
+
+    Returns:
+        The columns.
+
+    Raises:
+        DatasetFormatError: It lacks a declared column, or one has another form than declared.
+    """
+    missing = [f.name for f in columns if f.name not in table.column_names]
+    if missing:
+        raise DatasetFormatError(f"The table {path} lacks the declared columns {missing}; it has {table.column_names}.")
+    numbers = {f.name: numeric_column(f, table[f.name], str(path)) for f in columns if f.is_numeric}
+    others = {f.name: _single(table[f.name], f) for f in columns if not f.is_numeric}
+    return TableFile(path, numbers, others, _starts(numbers["index"], numbers["frame_index"]))
 
 
 class TableStore:
@@ -100,14 +123,7 @@ class TableStore:
             raise DatasetFormatError(f"The table {path} does not exist.") from error
         except (pa.ArrowException, OSError) as error:
             raise DatasetFormatError(f"The table {path} cannot be read: {error}") from error
-        missing = [f.name for f in self._columns if f.name not in table.column_names]
-        if missing:
-            raise DatasetFormatError(
-                f"The table {path} lacks the declared columns {missing}; it has {table.column_names}."
-            )
-        numbers = {f.name: numeric_column(f, table[f.name], str(path)) for f in self._columns if f.is_numeric}
-        others = {f.name: _single(table[f.name], f) for f in self._columns if not f.is_numeric}
-        return TableFile(path, numbers, others, _starts(numbers["index"], numbers["frame_index"]))
+        return table_file(path, table, self._columns)
 
     def _table(self, path: Path) -> pa.Table:
         parquet = pq.ParquetFile(path, memory_map=True)
