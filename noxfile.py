@@ -151,7 +151,7 @@ def interop(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure start-up and datasets beside LeRobot where ULNA_LEROBOT_PYTHON names it; or one script: -- data --runs 3."""
+    """Measure start-up and datasets, with LeRobot where ULNA_LEROBOT_PYTHON names it; one script: -- data --runs 3."""
     scripts = sorted(path.stem for path in (ROOT / "tests" / "bench").glob("*.py") if not path.stem.endswith("_cases"))
     name, *arguments = session.posargs or [""]
     if name and name not in scripts:
