@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from ulna.core.policy_config import PreTrainedConfig
     from ulna.core.robots import Robot, RobotConfig, ensure_safe_goal_position
     from ulna.core.teleoperators import Teleoperator, TeleoperatorConfig, TeleopEvents
+    from ulna.core.trackers import Tracker, TrackerConfig, make_tracker
     from ulna.core.types import EnvTransition, TransitionKey
 
 _HOMES = {
@@ -111,6 +112,7 @@ _HOMES = {
     "policy_config": ("PreTrainedConfig",),
     "robots": ("Robot", "RobotConfig", "ensure_safe_goal_position"),
     "teleoperators": ("TeleopEvents", "Teleoperator", "TeleoperatorConfig"),
+    "trackers": ("Tracker", "TrackerConfig", "make_tracker"),
     "types": ("EnvTransition", "TransitionKey"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -163,6 +165,8 @@ __all__ = [
     "TeleopEvents",
     "Teleoperator",
     "TeleoperatorConfig",
+    "Tracker",
+    "TrackerConfig",
     "TrainingStats",
     "TransitionKey",
     "UlnaError",
@@ -184,6 +188,7 @@ __all__ = [
     "make_robot_from_config",
     "make_scheduler_config",
     "make_teleoperator_from_config",
+    "make_tracker",
     "scalar_spec",
 ]
 

@@ -53,7 +53,7 @@ KINDS: dict[str, KindInfo] = {
         KindInfo("processors", "processor step", "ulna.core.pipeline:ProcessorStep", config=False),
         KindInfo("optimizers", "optimizer", "ulna.core.optim:OptimizerConfig"),
         KindInfo("schedulers", "learning-rate scheduler", "ulna.core.optim:LRSchedulerConfig"),
-        KindInfo("trackers", "experiment tracker", "ulna.core.config:PluginConfig"),
+        KindInfo("trackers", "experiment tracker", "ulna.core.trackers:TrackerConfig"),
         KindInfo("commands", "command", "", config=False),
         KindInfo("hooks", "hook", "", config=False),
     )
