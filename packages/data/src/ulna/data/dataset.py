@@ -10,6 +10,7 @@ from typing import Any, Literal, Self, overload
 
 from ulna.core.errors import DatasetError, FeatureError, nearest
 from ulna.data.compaction import compact
+from ulna.data.depth import DepthUnit, check_depth_unit
 from ulna.data.features import parse_features
 from ulna.data.info import DatasetInfo, check_fps, write_tasks
 from ulna.data.location import new_root
@@ -43,7 +44,8 @@ class LeRobotDataset:
         tolerance_s: Allowed deviation of times.
         revision: Kept for the Hub.
         video_backend: `pyav`, or None.
-        return_uint8: Whether pictures are uint8 instead of float32 in [0, 1].
+        return_uint8: Whether colour pictures are uint8 instead of float32 in [0, 1].
+        depth_output_unit: Unit of depth maps, which are float32, and of their statistics: `mm` or `m`.
 
     Raises:
         DatasetError: Not on this machine, an unknown episode, feature, backend, or a time between frames.
@@ -63,10 +65,13 @@ class LeRobotDataset:
         revision: str | None = None,
         video_backend: str | None = None,
         return_uint8: bool = False,
+        depth_output_unit: DepthUnit = "mm",
     ) -> None:
         if video_backend not in {None, "pyav"}:
             raise DatasetError(f"Unknown video backend {video_backend!r}; this version decodes with 'pyav'.")
-        self.meta = LeRobotDatasetMetadata(repo_id, root, revision)
+        self.meta = LeRobotDatasetMetadata(
+            repo_id, root, revision, depth_output_unit=check_depth_unit(depth_output_unit)
+        )
         chosen = None if episodes is None else [int(e) for e in episodes]
         if episode_filter is not None:
             accepted = self.meta.filter_episodes(episode_filter)
@@ -87,11 +92,12 @@ class LeRobotDataset:
         self.tolerance_s = tolerance_s
         self.return_uint8 = return_uint8
         self.episodes = episodes
-        self._cameras = frozenset(self.meta.camera_keys)
+        self.depth_output_unit: DepthUnit = self.meta.depth_output_unit or "mm"
+        self._cameras = frozenset(self.meta.camera_keys) - frozenset(self.meta.depth_keys)
         self._recorder: Recorder | None = None
 
     def _make_reader(self) -> DatasetReader:
-        return DatasetReader(self.meta, self.episodes, self.delta_timestamps, self.tolerance_s)
+        return DatasetReader(self.meta, self.episodes, self.delta_timestamps, self.tolerance_s, self.depth_output_unit)
 
     @classmethod
     def create(

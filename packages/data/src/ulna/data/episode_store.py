@@ -82,7 +82,7 @@ class EpisodeStore:
         meta = self.meta
         if meta.total_episodes == 0:
             return None
-        stats = meta.stats
+        stats = meta.recorded_stats
         if stats is not None and ("index" not in stats or int(stats["index"]["count"][0]) == meta.total_frames):
             return stats
         rows = (meta.episodes.row(i) for i in range(meta.total_episodes))
@@ -183,7 +183,7 @@ class EpisodeStore:
         meta, info = self.meta, self.meta.info
         if self._stats is not None:
             write_json(meta.root / STATS_PATH, stats_to_json(self._stats))
-            meta.stats = self._stats
+            meta.recorded_stats = self._stats
         info.total_episodes, info.total_frames, info.total_tasks = (
             meta.total_episodes,
             self._next_frame,

@@ -67,10 +67,17 @@ class Feature:
         return self.name in DEFAULT_FEATURES
 
     @property
+    def camera_info(self) -> Mapping[str, Any]:
+        """What is declared about the pictures of a camera; older datasets call it `video_info`."""
+        info: Mapping[str, Any] = self.extra.get("info") or self.extra.get("video_info") or {}
+        return info
+
+    @property
     def is_depth(self) -> bool:
         """Whether this camera holds depth maps."""
-        info = self.extra.get("info") or {}
-        return self.is_camera and bool(info.get("is_depth_map") or info.get("video.is_depth_map"))
+        places = (self.extra.get("info") or {}, self.extra.get("video_info") or {})
+        marks = ("is_depth_map", "video.is_depth_map")
+        return self.is_camera and any(bool(place.get(mark)) for place in places for mark in marks)
 
     @property
     def hwc(self) -> tuple[int, int, int]:

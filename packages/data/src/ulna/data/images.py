@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ulna.core.errors import DatasetFormatError
@@ -16,7 +17,7 @@ from ulna.data.arrow_schema import PICTURE_TYPE
 from ulna.data.picture_worker import Picture, PictureWorker
 from ulna.data.stats import FeatureStats, PictureStats
 
-__all__ = ["PictureSpool", "SpooledPictures", "decode_picture", "encode_png"]
+__all__ = ["PictureSpool", "SpooledPictures", "decode_depth", "decode_picture", "encode_png"]
 
 _COMPRESSION = 1
 
@@ -52,6 +53,28 @@ def decode_picture(data: Any, where: str) -> Picture:
     except OSError as error:
         raise DatasetFormatError(f"{where} does not hold a readable picture: {error}") from error
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+def decode_depth(data: Any, where: str) -> npt.NDArray[Any]:
+    """Return an encoded depth map as it was recorded: uint16 or float32, (1, H, W).
+
+    Args:
+        data: TIFF or PNG bytes (any buffer).
+        where: Feature and row, for messages.
+
+    Raises:
+        DatasetFormatError: The bytes are not a picture of one channel.
+    """
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            mode, pixels = image.mode, np.asarray(image)
+    except OSError as error:
+        raise DatasetFormatError(f"{where} does not hold a readable depth map: {error}") from error
+    if pixels.ndim != 2:
+        raise DatasetFormatError(f"{where} should be a depth map of one channel, it is a picture of mode {mode}.")
+    return pixels[None].astype(np.float32 if pixels.dtype.kind == "f" else np.uint16)
 
 
 @dataclass(frozen=True)

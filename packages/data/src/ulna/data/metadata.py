@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ulna.core.errors import DatasetError, DatasetFormatError, DatasetNotFinishedError, nearest
+from ulna.data.depth import DepthUnit, convert_stats, depth_codecs
 from ulna.data.episodes import EpisodeRow, EpisodeTable, Finding, read_episode_files
 from ulna.data.features import Feature
 from ulna.data.info import DatasetInfo, read_tasks
@@ -37,6 +38,8 @@ class LeRobotDatasetMetadata:
         repo_id: `user/name`.
         root: Its folder; found by name when not given.
         revision: Kept for the Hub; a local folder has no revisions.
+        depth_output_unit: Unit of depth statistics, `mm` or `m`; None leaves them in the recorded one.
+        check_files: Whether tables and videos must be there; False where they are fetched when they are needed.
 
     Raises:
         DatasetError: The dataset is not on this machine.
@@ -44,10 +47,19 @@ class LeRobotDatasetMetadata:
         DatasetNotFinishedError: It was recorded by software that lost its episode table when it was interrupted.
     """
 
-    def __init__(self, repo_id: str, root: str | Path | None = None, revision: str | None = None) -> None:
+    def __init__(
+        self,
+        repo_id: str,
+        root: str | Path | None = None,
+        revision: str | None = None,
+        depth_output_unit: DepthUnit | None = None,
+        *,
+        check_files: bool = True,
+    ) -> None:
         self.repo_id = repo_id
         self.root = find_root(repo_id, root)
         self.revision = revision
+        self.depth_output_unit = depth_output_unit
         _finish_swap(self.root)
         self.info = DatasetInfo.load(self.root)
         self.tasks = read_tasks(self.root)
@@ -59,7 +71,7 @@ class LeRobotDatasetMetadata:
         self.broken: dict[int, str] = {}
         self.left_out: list[int] = []
         self.findings: list[Finding] = findings
-        self._check()
+        self._check(check_files)
         for finding in self.findings:
             logger.warning("%s: %s", self.repo_id, finding.message)
 
@@ -69,7 +81,7 @@ class LeRobotDatasetMetadata:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update({**state, "_lock": threading.RLock()})
 
-    def _check(self) -> None:
+    def _check(self, check_files: bool) -> None:
         counted, found = self.info.total_episodes, len(self._episodes)
         if counted > 0 and found == 0:
             raise DatasetNotFinishedError(
@@ -77,7 +89,8 @@ class LeRobotDatasetMetadata:
                 "meta/episodes: the recording was interrupted before its program wrote it.",
                 hint="Record again with this version, which stores every finished episode at once.",
             )
-        self._check_files()
+        if check_files:
+            self._check_files()
         found = len(self._episodes)
         if counted != found:
             self._find(f"info.json counts {counted} episodes, the table has {found} whole ones; {found} are used")
@@ -216,7 +229,19 @@ class LeRobotDatasetMetadata:
 
     @property
     def stats(self) -> Stats | None:
-        """Statistics over all episodes; None where the dataset has none.
+        """Statistics over all episodes, those of depth maps in `depth_output_unit`; None where the dataset has none.
+
+        Raises:
+            DatasetFormatError: `stats.json` is not valid.
+        """
+        recorded = self.recorded_stats
+        if recorded is None or self.depth_output_unit is None:
+            return recorded
+        return convert_stats(recorded, depth_codecs(self.parsed_features), self.depth_output_unit)
+
+    @property
+    def recorded_stats(self) -> Stats | None:
+        """Statistics as they are stored, depth in the recorded unit.
 
         Raises:
             DatasetFormatError: `stats.json` is not valid.
@@ -229,8 +254,8 @@ class LeRobotDatasetMetadata:
                 raise DatasetFormatError(f"{path} is not valid: {error}") from error
         return self._stats
 
-    @stats.setter
-    def stats(self, value: Stats | None) -> None:
+    @recorded_stats.setter
+    def recorded_stats(self, value: Stats | None) -> None:
         self._stats = value
 
     def get_task_index(self, task: str) -> int | None:

@@ -12,14 +12,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ulna.core.errors import DatasetError, DatasetFormatError, FrameTimestampError
+from ulna.core.errors import DatasetFormatError, FrameTimestampError
+from ulna.data.depth import DepthUnit, depth_codecs
 from ulna.data.features import Feature
-from ulna.data.images import decode_picture
+from ulna.data.images import decode_depth, decode_picture
 from ulna.data.index import FrameIndex, Position, windows
 from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.table_store import TableFile, TableStore
-from ulna.data.video_decoding import decoder_pool
+from ulna.data.video_decoding import PictureLayout, decoder_pool
 
 __all__ = ["DatasetReader"]
 
@@ -34,10 +35,11 @@ class DatasetReader:
         episodes: Episodes to read, as a set; None reads all.
         delta_timestamps: Feature to time differences in seconds.
         tolerance_s: Allowed deviation of times.
+        depth_output_unit: Unit of depth maps that are read.
+        store: Where rows come from; by default whole data files are opened when first needed.
 
     Raises:
-        DatasetError: An episode does not exist, a window names an unknown feature or a time between frames, or there
-            are depth maps.
+        DatasetError: An episode does not exist, or a window names an unknown feature or a time between frames.
         DatasetFormatError: A selected episode has a broken file.
     """
 
@@ -47,15 +49,16 @@ class DatasetReader:
         episodes: Iterable[int] | None = None,
         delta_timestamps: Mapping[str, Sequence[float]] | None = None,
         tolerance_s: float = 1e-4,
+        depth_output_unit: DepthUnit = "mm",
+        store: TableStore | None = None,
     ) -> None:
-        if meta.depth_keys:
-            raise DatasetError(f"The cameras {meta.depth_keys} hold depth maps, which this version does not read.")
         table = meta.episodes
         self.meta = meta
         self.index = FrameIndex(table.starts, table.lengths, episodes)
         self.tolerance_s = tolerance_s
         self._refuse_broken()
         self._features = meta.parsed_features
+        self._depth, self._depth_unit = depth_codecs(self._features), depth_output_unit
         self._windows = windows(delta_timestamps, self._features, meta.fps, tolerance_s)
         self._data_files = table.data_files
         self._video_files = table.video_files
@@ -63,7 +66,7 @@ class DatasetReader:
         self._video_starts = {key: starts.tolist() for key, starts in table.video_starts.items()}
         self._starts = table.starts.tolist()
         self._tasks = list(meta.tasks)
-        self._store = TableStore(meta.root, meta.info.data_path, self._features)
+        self._store = store or TableStore(meta.root, meta.info.data_path, self._features)
         self._numeric = [f for f in self._features.values() if f.is_numeric]
         self._dtypes = {f.name: f.item_dtype for f in self._numeric}
         self._shapes = {f.name: f.item_shape for f in self._numeric}
@@ -82,6 +85,22 @@ class DatasetReader:
     def __len__(self) -> int:
         return len(self.index)
 
+    def items(self, positions: Sequence[int]) -> list[Item]:
+        """Return several items, see `item`.
+
+        Args:
+            positions: Positions in the opened dataset, in any order.
+
+        Returns:
+            One item for each position.
+
+        Raises:
+            IndexError: Beyond the end.
+            FrameTimestampError: A video has no frame at the time; episode, frame and file are named.
+            DatasetFormatError: A file contradicts the metadata.
+        """
+        return [self.item(position) for position in positions]
+
     def raw_item(self, position: int) -> Item:
         """Return one row of the table: no videos, no windows, pictures decoded.
 
@@ -97,7 +116,7 @@ class DatasetReader:
         return item
 
     def item(self, position: int) -> Item:
-        """Return one item; pictures are uint8 with channels first, numbers have the dtype LeRobot reads.
+        """Return one item: pictures uint8 with channels first, depth maps float32, numbers of the dtype LeRobot reads.
 
         Args:
             position: Position in the opened dataset.
@@ -168,7 +187,11 @@ class DatasetReader:
         value = table.others[feature.name][row]
         if feature.dtype != "image":
             return value.as_py()
-        return decode_picture(value.as_buffer(), f"{table.path}: {feature.name!r} in row {row}")
+        where = f"{table.path}: {feature.name!r} in row {row}"
+        codec = self._depth.get(feature.name)
+        if codec is None:
+            return decode_picture(value.as_buffer(), where)
+        return codec.decode(decode_depth(value.as_buffer(), where), self._depth_unit)
 
     def _add_videos(self, item: Item, where: Position, frames: Mapping[str, npt.NDArray[np.int64]]) -> None:
         keys = self._video_keys
@@ -180,17 +203,21 @@ class DatasetReader:
             results = [self._video(key, where, frames.get(key)) for key in keys]
         item.update(zip(keys, results, strict=True))
 
-    def _video(self, key: str, where: Position, frames: npt.NDArray[np.int64] | None) -> npt.NDArray[np.uint8]:
+    def _video(self, key: str, where: Position, frames: npt.NDArray[np.int64] | None) -> npt.NDArray[Any]:
         path = self._video_path(key, self._video_files[key][where.episode])
         first = self._video_starts[key][where.episode]
         wanted = [where.frame] if frames is None else frames.tolist()
+        codec = self._depth.get(key)
+        layout: PictureLayout = "rgb" if codec is None else "gray16"
         try:
-            pictures = decoder_pool().read(path, [first + f / self.meta.fps for f in wanted], self.tolerance_s)
+            pictures = decoder_pool().read(path, [first + f / self.meta.fps for f in wanted], self.tolerance_s, layout)
         except FrameTimestampError as error:
             raise FrameTimestampError(
                 f"Episode {where.episode}, frame {where.frame}, camera {key!r}: "
                 f"{error.message} (tolerance {self.tolerance_s} s)."
             ) from error
+        if codec is not None:
+            pictures = codec.decode(pictures, self._depth_unit)
         return pictures[0] if frames is None else pictures
 
     def _video_path(self, key: str, file: FileId) -> Path:

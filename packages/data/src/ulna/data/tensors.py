@@ -17,8 +17,8 @@ def numpy_pictures(item: dict[str, Any], cameras: Collection[str]) -> dict[str, 
     """Scale the pictures of an item to float32 in [0, 1], in place.
 
     Args:
-        item: Item whose pictures are uint8.
-        cameras: Keys of the pictures.
+        item: Item whose colour pictures are uint8.
+        cameras: Keys of the colour pictures.
 
     Returns:
         The same item.
@@ -33,8 +33,8 @@ def to_torch(item: dict[str, Any], cameras: Collection[str], *, as_uint8: bool) 
     """Turn the arrays of an item into tensors, in place.
 
     Args:
-        item: Item whose pictures are uint8.
-        cameras: Keys of the pictures.
+        item: Item whose colour pictures are uint8.
+        cameras: Keys of the colour pictures.
         as_uint8: Whether they stay uint8, else they become float32 in [0, 1].
 
     Returns:

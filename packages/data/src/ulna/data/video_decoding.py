@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import av
 import numpy as np
@@ -16,11 +17,13 @@ import numpy.typing as npt
 
 from ulna.core.errors import DatasetFormatError, FrameTimestampError
 
-__all__ = ["DecoderPool", "VideoDecoder", "decoder_pool"]
+__all__ = ["DecoderPool", "PictureLayout", "VideoDecoder", "decoder_pool"]
 
-Pictures = npt.NDArray[np.uint8]
+Pictures = npt.NDArray[Any]
+PictureLayout = Literal["rgb", "gray16"]
 
 _DEFAULT_OPEN: Final = 64
+_GRAY16: Final = frozenset({"gray10le", "gray12le", "gray14le", "gray16le"})
 
 
 class VideoDecoder:
@@ -28,13 +31,15 @@ class VideoDecoder:
 
     Args:
         path: An mp4.
+        layout: `rgb` gives uint8 with 3 channels, `gray16` the unchanged codes of a depth video as uint16 with one.
 
     Raises:
-        DatasetFormatError: It cannot be opened.
+        DatasetFormatError: It cannot be opened, or does not hold what the layout needs.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, layout: PictureLayout = "rgb") -> None:
         self.path = path
+        self.layout = layout
         self.lock = threading.Lock()
         self.closed = False
         self.identity = _identity(path)
@@ -43,6 +48,8 @@ class VideoDecoder:
             self._stream = self._container.streams.video[0]
         except (av.FFmpegError, OSError, IndexError) as error:
             raise DatasetFormatError(f"The video {path} cannot be opened: {error}") from error
+        if layout == "gray16":
+            self._refuse_colour()
         # One thread: with key frames every few pictures, threads only decode pictures nobody asked for.
         self._stream.codec_context.thread_count = 1
         self._base = float(self._stream.time_base or 1)
@@ -51,6 +58,15 @@ class VideoDecoder:
         self._frames: Any = None
         self._time = -np.inf
         self._picture: Pictures | None = None
+
+    def _refuse_colour(self) -> None:
+        found = self._stream.codec_context.pix_fmt
+        if found not in _GRAY16:
+            self._container.close()
+            raise DatasetFormatError(
+                f"{self.path} should hold depth codes, but its pixel format is {found}.",
+                hint=f"Depth videos have one of {', '.join(sorted(_GRAY16))}.",
+            )
 
     def close(self) -> None:
         """Close the file; waits for a read in another thread. Idempotent."""
@@ -67,7 +83,7 @@ class VideoDecoder:
             tolerance_s: Allowed deviation.
 
         Returns:
-            uint8 (times, 3, H, W).
+            uint8 (times, 3, H, W), or uint16 (times, 1, H, W) with the layout `gray16`.
 
         Raises:
             FrameTimestampError: No frame is near enough to a time.
@@ -88,7 +104,7 @@ class VideoDecoder:
         if self._picture is not None and abs(self._time - time_s) <= tolerance_s:
             return self._picture
         if self._frames is None or not self._is_just_ahead(time_s):
-            self._seek(time_s)
+            self._seek(time_s, tolerance_s)
         for frame in self._frames:
             now = float(frame.pts * self._base)
             if now >= time_s - tolerance_s:
@@ -101,6 +117,8 @@ class VideoDecoder:
 
     def _to_array(self, frame: Any) -> Pictures:
         """Convert to planes, which are channel-first already, and copy them out of FFmpeg's padded memory."""
+        if self.layout == "gray16":
+            return _codes(frame)
         planar = self._convert.reformat(frame, format="gbrp")
         height, width = frame.height, frame.width
         picture = np.empty((3, height, width), dtype=np.uint8)
@@ -109,11 +127,24 @@ class VideoDecoder:
             picture[channel] = rows[:height, :width]
         return picture
 
-    def _seek(self, time_s: float) -> None:
+    def _seek(self, time_s: float, tolerance_s: float) -> None:
+        """Start decoding at the key frame before a time.
+
+        The file's index is in decoding order. Where that is not the order of display, the key frame it finds may come
+        after the time; then the one before it is taken.
+        """
         target = round(time_s / self._base)
-        self._container.seek(max(target, 0), stream=self._stream, backward=True, any_frame=False)
-        self._frames = self._container.decode(self._stream)
         self._time, self._picture = -np.inf, None
+        while True:
+            self._container.seek(max(target, 0), stream=self._stream, backward=True, any_frame=False)
+            frames = self._container.decode(self._stream)
+            first = next(frames, None)
+            self._frames = frames if first is None else itertools.chain([first], frames)
+            if first is None or first.pts * self._base <= time_s + tolerance_s or target <= 0:
+                return
+            entries = self._stream.index_entries
+            key = entries.search_timestamp(target, backward=True, any_frame=False)
+            target = entries[key].timestamp - 1 if key > 0 else 0
 
     def _is_just_ahead(self, time_s: float) -> bool:
         """Whether going on decoding is not more work than jumping to the key frame before."""
@@ -122,6 +153,13 @@ class VideoDecoder:
         entries = self._stream.index_entries
         key = entries.search_timestamp(round(time_s / self._base), backward=True, any_frame=False)
         return key < 0 or entries[key].timestamp * self._base <= self._time + 1.5 * self._spacing_s
+
+
+def _codes(frame: Any) -> npt.NDArray[np.uint16]:
+    """Copy the codes of a depth frame; no conversion, which would round them."""
+    plane = frame.planes[0]
+    rows = np.frombuffer(memoryview(plane), dtype="<u2").reshape(-1, plane.line_size // 2)
+    return rows[None, : frame.height, : frame.width].astype(np.uint16)
 
 
 def _identity(path: Path) -> tuple[int, int, int]:
@@ -143,48 +181,49 @@ class DecoderPool:
     def __init__(self, max_open: int) -> None:
         self._max_open = max(max_open, 1)
         self._lock = threading.Lock()
-        self._open: OrderedDict[Path, VideoDecoder] = OrderedDict()
+        self._open: OrderedDict[tuple[Path, PictureLayout], VideoDecoder] = OrderedDict()
         self.opened = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def read(self, path: Path, times_s: Sequence[float], tolerance_s: float) -> Pictures:
+    def read(self, path: Path, times_s: Sequence[float], tolerance_s: float, layout: PictureLayout = "rgb") -> Pictures:
         """Decode frames of a file.
 
         Args:
             path: The file.
             times_s: Times in it.
             tolerance_s: Allowed deviation.
+            layout: `rgb` for colours, `gray16` for the codes of a depth video.
 
         Returns:
-            uint8 (times, 3, H, W).
+            uint8 (times, 3, H, W), or uint16 (times, 1, H, W) with the layout `gray16`.
 
         Raises:
             FrameTimestampError: No frame is near enough to a time.
             DatasetFormatError: The file cannot be opened or decoded.
         """
         while True:
-            decoder = self._get(path)
+            decoder = self._get(path, layout)
             with decoder.lock:
                 if not decoder.closed:
                     return decoder.read(times_s, tolerance_s)
 
-    def _get(self, path: Path) -> VideoDecoder:
-        surplus = []
+    def _get(self, path: Path, layout: PictureLayout) -> VideoDecoder:
+        surplus, key = [], (path, layout)
         with self._lock:
-            decoder = self._open.get(path)
+            decoder = self._open.get(key)
             if decoder is not None and decoder.identity != _identity(path):
                 # The file was replaced, by a recording that was finalized for example.
-                surplus.append(self._open.pop(path))
+                surplus.append(self._open.pop(key))
                 decoder = None
             if decoder is None:
-                decoder = self._open[path] = VideoDecoder(path)
+                decoder = self._open[key] = VideoDecoder(path, layout)
                 self.opened += 1
                 if len(self._open) > self._max_open:
                     surplus.append(self._open.popitem(last=False)[1])
             else:
-                self._open.move_to_end(path)
+                self._open.move_to_end(key)
         for old in surplus:
             old.close()
         return decoder
