@@ -17,7 +17,7 @@ from ulna.data.location import new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.reader import DatasetReader
 from ulna.data.recorder import Recorder, RecorderSettings
-from ulna.data.tensors import numpy_pictures, to_torch
+from ulna.data.tensors import finish, numpy_pictures, to_torch
 from ulna.data.video_encoding import RGBEncoderConfig
 from ulna.data.workspace import Workspace
 
@@ -338,11 +338,25 @@ class LeRobotDataset:
     def __getitem__(self, key: int | slice) -> Item | list[Item]:
         if isinstance(key, slice):
             return [self[i] for i in range(*key.indices(len(self)))]
-        item = to_torch(self.reader.item(int(key)), self._cameras, as_uint8=self.return_uint8)
-        if self.image_transforms is not None:
-            for camera in self._cameras & item.keys():
-                item[camera] = self.image_transforms(item[camera])
-        return item
+        return self._finished(self.reader.item(int(key)))
+
+    def __getitems__(self, positions: Sequence[int]) -> list[Item]:
+        """Return several items at once, which decodes neighbouring frames together. Called by torch's DataLoader.
+
+        Args:
+            positions: Positions in the opened dataset, in any order.
+
+        Returns:
+            One item for each position.
+
+        Raises:
+            IndexError: Beyond the end.
+            DatasetFormatError: A file contradicts the metadata.
+        """
+        return [self._finished(item) for item in self.reader.items([int(position) for position in positions])]
+
+    def _finished(self, item: Item) -> Item:
+        return finish(item, self._cameras, as_uint8=self.return_uint8, image_transforms=self.image_transforms)
 
     def numpy_item(self, position: int) -> Item:
         """Return an item as numpy arrays; needs no torch. Picture transforms are not applied.

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 
 from ulna.core.errors import MissingDependencyError
 
-__all__ = ["numpy_pictures", "to_torch"]
+__all__ = ["finish", "numpy_pictures", "to_torch"]
 
 
 def numpy_pictures(item: dict[str, Any], cameras: Collection[str]) -> dict[str, Any]:
@@ -53,4 +53,33 @@ def to_torch(item: dict[str, Any], cameras: Collection[str], *, as_uint8: bool) 
         if isinstance(value, np.ndarray):
             tensor = torch.from_numpy(value)
             item[key] = tensor.to(torch.float32).div_(255) if key in cameras and not as_uint8 else tensor
+    return item
+
+
+def finish(
+    item: dict[str, Any],
+    cameras: Collection[str],
+    *,
+    as_uint8: bool,
+    image_transforms: Callable[[Any], Any] | None,
+) -> dict[str, Any]:
+    """Turn an item that was read into what users get from a dataset, in place.
+
+    Args:
+        item: Item whose pictures are uint8.
+        cameras: Keys of the colour pictures.
+        as_uint8: Whether they stay uint8, else they become float32 in [0, 1].
+        image_transforms: Called with each of them.
+
+    Returns:
+        The same item.
+
+    Raises:
+        MissingDependencyError: torch is not installed.
+    """
+    to_torch(item, cameras, as_uint8=as_uint8)
+    if image_transforms is not None:
+        for camera in cameras:
+            if camera in item:
+                item[camera] = image_transforms(item[camera])
     return item
