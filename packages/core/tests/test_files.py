@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ulna.core.files import atomic_path, replace_dir, write_json, write_text
+from ulna.core.files import atomic_path, make_dirs, replace_dir, write_json, write_text
 
 
 def test_an_error_while_writing_keeps_the_old_file_and_leaves_nothing(tmp_path: Path) -> None:
@@ -63,3 +63,13 @@ def test_a_failed_replacement_keeps_the_old_folder(tmp_path: Path) -> None:
 def test_text_is_utf8_and_json_keeps_letters(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"task": "Würfel heben"})
     assert "Würfel" in (tmp_path / "a.json").read_text(encoding="utf-8")
+
+
+def test_new_folders_are_flushed_from_the_outside_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder whose entry is not on disk loses everything in it when the power fails."""
+    flushed: list[Path] = []
+    monkeypatch.setattr("ulna.core.files.fsync_dir", flushed.append)
+    make_dirs(tmp_path / "a" / "b")
+    make_dirs(tmp_path / "a" / "b")
+    assert flushed == [tmp_path, tmp_path / "a"]
+    assert (tmp_path / "a" / "b").is_dir()

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["atomic_path", "fsync_dir", "replace_dir", "write_bytes", "write_json", "write_text"]
+__all__ = ["atomic_path", "fsync_dir", "make_dirs", "replace_dir", "write_bytes", "write_json", "write_text"]
 
 
 def fsync_dir(folder: Path) -> None:
@@ -30,6 +30,19 @@ def fsync_dir(folder: Path) -> None:
         os.close(fd)
 
 
+def make_dirs(folder: Path) -> None:
+    """Create a folder with its parents, each one's entry flushed to disk. Does nothing where it exists.
+
+    Args:
+        folder: The folder.
+    """
+    if folder.is_dir():
+        return
+    make_dirs(folder.parent)
+    folder.mkdir(exist_ok=True)
+    fsync_dir(folder.parent)
+
+
 @contextmanager
 def atomic_path(path: Path | str) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on normal exit it is flushed and renamed over `path`.
@@ -43,7 +56,7 @@ def atomic_path(path: Path | str) -> Iterator[Path]:
         The path to write to.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_dirs(path.parent)
     fd, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     os.close(fd)
     temporary = Path(name)
