@@ -83,8 +83,10 @@ def test_window_decodes_neighbours_once(made: Any, monkeypatch: pytest.MonkeyPat
     deltas = {CAMERA: [n / 30 for n in (0, -1, -1, -2, -30, 2)]}
     dataset = LeRobotDataset("lab/scene", root, delta_timestamps=deltas)
     converted = []
-    real = decoding.VideoDecoder._to_array
-    monkeypatch.setattr(decoding.VideoDecoder, "_to_array", lambda self, f: converted.append(f.pts) or real(self, f))
+    real = decoding.VideoDecoder._write
+    monkeypatch.setattr(
+        decoding.VideoDecoder, "_write", lambda self, f, out: converted.append(f.pts) or real(self, f, out)
+    )
     decoder_pool().close()
     assert dataset[9][CAMERA].shape[0] == 6
     assert len(converted) == len(set(converted)) == 5

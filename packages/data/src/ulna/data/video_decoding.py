@@ -3,172 +3,25 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, TypeVar
 
-import av
-import numpy as np
-import numpy.typing as npt
+from ulna.data.pyav_decoder import VideoDecoder
+from ulna.data.video_backends import BackendName, Decoder, PictureLayout, Pictures, Targets, file_identity
 
-from ulna.core.errors import DatasetFormatError, FrameTimestampError
+__all__ = ["DecoderPool", "PictureLayout", "VideoDecoder", "decoder_pool", "pool_limits"]
 
-__all__ = ["DecoderPool", "PictureLayout", "VideoDecoder", "decoder_pool"]
+_DEFAULT_OPEN: Final = 100
+_DEFAULT_BYTES: Final = 2**29
+_SHARE_OF_FILES: Final = 4
+"""One out of this many open files that the process may have can be a video."""
 
-Pictures = npt.NDArray[Any]
-PictureLayout = Literal["rgb", "gray16"]
-
-_DEFAULT_OPEN: Final = 64
-_GRAY16: Final = frozenset({"gray10le", "gray12le", "gray14le", "gray16le"})
-
-
-class VideoDecoder:
-    """An open video. Created and closed by a `DecoderPool`; used by one thread at a time, only in its process.
-
-    Args:
-        path: An mp4.
-        layout: `rgb` gives uint8 with 3 channels, `gray16` the unchanged codes of a depth video as uint16 with one.
-
-    Raises:
-        DatasetFormatError: It cannot be opened, or does not hold what the layout needs.
-    """
-
-    def __init__(self, path: Path, layout: PictureLayout = "rgb") -> None:
-        self.path = path
-        self.layout = layout
-        self.lock = threading.Lock()
-        self.closed = False
-        self.identity = _identity(path)
-        try:
-            self._container = av.open(str(path))
-            self._stream = self._container.streams.video[0]
-        except (av.FFmpegError, OSError, IndexError) as error:
-            raise DatasetFormatError(f"The video {path} cannot be opened: {error}") from error
-        if layout == "gray16":
-            self._refuse_colour()
-        # One thread: with key frames every few pictures, threads only decode pictures nobody asked for.
-        self._stream.codec_context.thread_count = 1
-        self._base = float(self._stream.time_base or 1)
-        self._spacing_s = 1 / float(self._stream.average_rate or 1)
-        self._convert = av.video.reformatter.VideoReformatter()
-        self._frames: Any = None
-        self._time = -np.inf
-        self._picture: Pictures | None = None
-
-    def _refuse_colour(self) -> None:
-        found = self._stream.codec_context.pix_fmt
-        if found not in _GRAY16:
-            self._container.close()
-            raise DatasetFormatError(
-                f"{self.path} should hold depth codes, but its pixel format is {found}.",
-                hint=f"Depth videos have one of {', '.join(sorted(_GRAY16))}.",
-            )
-
-    def close(self) -> None:
-        """Close the file; waits for a read in another thread. Idempotent."""
-        with self.lock:
-            self._container.close()
-            self.closed = True
-            self._picture = self._frames = None
-
-    def read(self, times_s: Sequence[float], tolerance_s: float) -> Pictures:
-        """Decode the frames at some times; each frame is decoded once, neighbours in one go.
-
-        Args:
-            times_s: Times in the file, in any order, repeats allowed.
-            tolerance_s: Allowed deviation.
-
-        Returns:
-            uint8 (times, 3, H, W), or uint16 (times, 1, H, W) with the layout `gray16`.
-
-        Raises:
-            FrameTimestampError: No frame is near enough to a time.
-            DatasetFormatError: Decoding failed.
-        """
-        found: dict[float, Pictures] = {}
-        try:
-            for time_s in sorted(set(times_s)):
-                found[time_s] = self._at(time_s, tolerance_s)
-        except av.FFmpegError as error:
-            self._frames, self._time = None, -np.inf
-            raise DatasetFormatError(f"Decoding {self.path} failed: {error}") from error
-        if len(times_s) == 1:
-            return found[times_s[0]][None]
-        return np.stack([found[time_s] for time_s in times_s])
-
-    def _at(self, time_s: float, tolerance_s: float) -> Pictures:
-        if self._picture is not None and abs(self._time - time_s) <= tolerance_s:
-            return self._picture
-        if self._frames is None or not self._is_just_ahead(time_s):
-            self._seek(time_s, tolerance_s)
-        for frame in self._frames:
-            now = float(frame.pts * self._base)
-            if now >= time_s - tolerance_s:
-                self._time, self._picture = now, self._to_array(frame)
-                if now - time_s <= tolerance_s:
-                    return self._picture
-                raise FrameTimestampError(f"no frame at {time_s:.6f} s: the next one is at {now:.6f} s in {self.path}")
-        self._frames, self._time = None, -np.inf
-        raise FrameTimestampError(f"no frame at {time_s:.6f} s: {self.path} ends before")
-
-    def _to_array(self, frame: Any) -> Pictures:
-        """Convert to planes, which are channel-first already, and copy them out of FFmpeg's padded memory."""
-        if self.layout == "gray16":
-            return _codes(frame)
-        planar = self._convert.reformat(frame, format="gbrp")
-        height, width = frame.height, frame.width
-        picture = np.empty((3, height, width), dtype=np.uint8)
-        for channel, plane in zip((1, 2, 0), planar.planes, strict=True):
-            rows = np.frombuffer(memoryview(plane), dtype=np.uint8).reshape(-1, plane.line_size)
-            picture[channel] = rows[:height, :width]
-        return picture
-
-    def _seek(self, time_s: float, tolerance_s: float) -> None:
-        """Start decoding at the key frame before a time.
-
-        The file's index is in decoding order. Where that is not the order of display, the key frame it finds may come
-        after the time; then the one before it is taken.
-        """
-        target = round(time_s / self._base)
-        self._time, self._picture = -np.inf, None
-        while True:
-            self._container.seek(max(target, 0), stream=self._stream, backward=True, any_frame=False)
-            frames = self._container.decode(self._stream)
-            first = next(frames, None)
-            self._frames = frames if first is None else itertools.chain([first], frames)
-            if first is None or first.pts * self._base <= time_s + tolerance_s or target <= 0:
-                return
-            entries = self._stream.index_entries
-            key = entries.search_timestamp(target, backward=True, any_frame=False)
-            target = entries[key].timestamp - 1 if key > 0 else 0
-
-    def _is_just_ahead(self, time_s: float) -> bool:
-        """Whether going on decoding is not more work than jumping to the key frame before."""
-        if time_s <= self._time:
-            return False
-        entries = self._stream.index_entries
-        key = entries.search_timestamp(round(time_s / self._base), backward=True, any_frame=False)
-        return key < 0 or entries[key].timestamp * self._base <= self._time + 1.5 * self._spacing_s
-
-
-def _codes(frame: Any) -> npt.NDArray[np.uint16]:
-    """Copy the codes of a depth frame; no conversion, which would round them."""
-    plane = frame.planes[0]
-    rows = np.frombuffer(memoryview(plane), dtype="<u2").reshape(-1, plane.line_size // 2)
-    return rows[None, : frame.height, : frame.width].astype(np.uint16)
-
-
-def _identity(path: Path) -> tuple[int, int, int]:
-    """Tell one content of a path from another."""
-    try:
-        status = path.stat()
-    except OSError as error:
-        raise DatasetFormatError(f"The video {path} cannot be opened: {error}") from error
-    return status.st_ino, status.st_size, status.st_mtime_ns
+_Key = tuple[Path, PictureLayout, BackendName]
+_Found = TypeVar("_Found")
 
 
 class DecoderPool:
@@ -176,18 +29,36 @@ class DecoderPool:
 
     Args:
         max_open: Decoders that may be open at once.
+        max_bytes: Memory they may take together, estimated; None sets no bound. The last one used stays in any case.
     """
 
-    def __init__(self, max_open: int) -> None:
+    def __init__(self, max_open: int, max_bytes: int | None = None) -> None:
         self._max_open = max(max_open, 1)
+        self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._open: OrderedDict[tuple[Path, PictureLayout], VideoDecoder] = OrderedDict()
+        self._open: OrderedDict[_Key, Decoder] = OrderedDict()
         self.opened = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def read(self, path: Path, times_s: Sequence[float], tolerance_s: float, layout: PictureLayout = "rgb") -> Pictures:
+    @property
+    def nbytes(self) -> int:
+        """Memory of the open decoders, estimated."""
+        with self._lock:
+            return self._nbytes()
+
+    def _nbytes(self) -> int:
+        return sum(decoder.nbytes for decoder in self._open.values())
+
+    def read(
+        self,
+        path: Path,
+        times_s: Sequence[float],
+        tolerance_s: float,
+        layout: PictureLayout = "rgb",
+        backend: BackendName = "pyav",
+    ) -> Pictures:
         """Decode frames of a file.
 
         Args:
@@ -195,6 +66,7 @@ class DecoderPool:
             times_s: Times in it.
             tolerance_s: Allowed deviation.
             layout: `rgb` for colours, `gray16` for the codes of a depth video.
+            backend: What decodes colours; depth codes are always decoded with PyAV.
 
         Returns:
             uint8 (times, 3, H, W), or uint16 (times, 1, H, W) with the layout `gray16`.
@@ -203,29 +75,73 @@ class DecoderPool:
             FrameTimestampError: No frame is near enough to a time.
             DatasetFormatError: The file cannot be opened or decoded.
         """
+        found: Any = self._using(path, layout, backend, lambda decoder: decoder.read(times_s, tolerance_s))
+        pictures: Pictures = found
+        return pictures
+
+    def read_into(
+        self, path: Path, times_s: Sequence[float], tolerance_s: float, out: Targets, backend: BackendName = "pyav"
+    ) -> None:
+        """Decode colour frames of a file into arrays.
+
+        Args:
+            path: The file.
+            times_s: Times in it, in any order, repeats allowed; each frame is decoded once.
+            tolerance_s: Allowed deviation.
+            out: One array (3, H, W) for each time: uint8, or float32 to get values in [0, 1].
+            backend: What decodes.
+
+        Raises:
+            FrameTimestampError: No frame is near enough to a time.
+            DatasetFormatError: The file cannot be opened or decoded, or has pictures of another size.
+        """
+        self._using(path, "rgb", backend, lambda decoder: decoder.read(times_s, tolerance_s, out))
+
+    def size(self, path: Path, backend: BackendName = "pyav") -> tuple[int, int]:
+        """Return height and width of a video.
+
+        Args:
+            path: The file.
+            backend: What decodes.
+
+        Raises:
+            DatasetFormatError: The file cannot be opened.
+        """
+        return self._using(path, "rgb", backend, lambda decoder: decoder.size())
+
+    def _using(
+        self, path: Path, layout: PictureLayout, backend: BackendName, do: Callable[[Decoder], _Found]
+    ) -> _Found:
+        key: _Key = (path, layout, "pyav" if layout == "gray16" else backend)
         while True:
-            decoder = self._get(path, layout)
+            decoder = self._get(key)
             with decoder.lock:
                 if not decoder.closed:
-                    return decoder.read(times_s, tolerance_s)
+                    return do(decoder)
 
-    def _get(self, path: Path, layout: PictureLayout) -> VideoDecoder:
-        surplus, key = [], (path, layout)
-        with self._lock:
-            decoder = self._open.get(key)
-            if decoder is not None and decoder.identity != _identity(path):
-                # The file was replaced, by a recording that was finalized for example.
-                surplus.append(self._open.pop(key))
-                decoder = None
-            if decoder is None:
-                decoder = self._open[key] = VideoDecoder(path, layout)
-                self.opened += 1
-                if len(self._open) > self._max_open:
-                    surplus.append(self._open.popitem(last=False)[1])
-            else:
-                self._open.move_to_end(key)
-        for old in surplus:
-            old.close()
+    def _get(self, key: _Key) -> Decoder:
+        surplus: list[Decoder] = []
+        try:
+            with self._lock:
+                decoder = self._open.get(key)
+                if decoder is not None and decoder.identity == file_identity(key[0]):
+                    self._open.move_to_end(key)
+                    return decoder
+                if decoder is not None:
+                    # The file was replaced, by a recording that was finalized for example.
+                    surplus.append(self._open.pop(key))
+                return self._add(key, surplus)
+        finally:
+            for old in surplus:
+                old.close()
+
+    def _add(self, key: _Key, surplus: list[Decoder]) -> Decoder:
+        while len(self._open) >= self._max_open:
+            surplus.append(self._open.popitem(last=False)[1])
+        decoder = self._open[key] = _new_decoder(*key)
+        self.opened += 1
+        while len(self._open) > 1 and self._max_bytes is not None and self._nbytes() > self._max_bytes:
+            surplus.append(self._open.popitem(last=False)[1])
         return decoder
 
     def close(self) -> None:
@@ -236,6 +152,38 @@ class DecoderPool:
             decoder.close()
 
 
+def _new_decoder(path: Path, layout: PictureLayout, backend: BackendName) -> Decoder:
+    if backend == "pyav":
+        return VideoDecoder(path, layout)
+    from ulna.data.torchcodec_decoder import TorchcodecDecoder
+
+    return TorchcodecDecoder(path)
+
+
+def pool_limits(setting: str = "") -> tuple[int, int | None]:
+    """Return how many decoders may be open, and how many bytes they may take.
+
+    Args:
+        setting: A number of decoders, `none` for as many as open files allow, or empty for the default.
+
+    Returns:
+        Decoders, never more than a quarter of the files this process may open; and bytes, None without a bound.
+    """
+    unbounded = setting.strip().lower() == "none"
+    files = _open_files_limit()
+    wanted = files if unbounded else int(setting) if setting.strip().isdigit() else _DEFAULT_OPEN
+    return max(1, min(wanted, files // _SHARE_OF_FILES)), None if unbounded else _DEFAULT_BYTES
+
+
+def _open_files_limit() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 512  # what Windows' C library allows
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 2**20 if soft == resource.RLIM_INFINITY else soft
+
+
 _pools: dict[int, DecoderPool] = {}
 _inherited: list[DecoderPool] = []
 
@@ -244,13 +192,13 @@ def decoder_pool() -> DecoderPool:
     """Return the pool of this process.
 
     A process that was forked gets a pool of its own: open files share their position with the parent's, so decoders
-    that were inherited must never be used. Their number is bounded by `LEROBOT_VIDEO_DECODER_CACHE_SIZE` (64 if unset).
+    that were inherited must never be used. `LEROBOT_VIDEO_DECODER_CACHE_SIZE` sets how many decoders may be open (100
+    if unset, `none` for no bound but that of open files); together they take at most 512 MiB.
     """
     process = os.getpid()
     pool = _pools.get(process)
     if pool is None:
         _inherited.extend(_pools.values())
         _pools.clear()
-        size = os.environ.get("LEROBOT_VIDEO_DECODER_CACHE_SIZE", "")
-        pool = _pools[process] = DecoderPool(int(size) if size.isdigit() else _DEFAULT_OPEN)
+        pool = _pools[process] = DecoderPool(*pool_limits(os.environ.get("LEROBOT_VIDEO_DECODER_CACHE_SIZE", "")))
     return pool
