@@ -144,6 +144,18 @@ class DecoderPool:
             surplus.append(self._open.popitem(last=False)[1])
         return decoder
 
+    def forget(self, path: Path) -> None:
+        """Close the decoders of a file that is about to be removed, or of all files in a folder.
+
+        Args:
+            path: The file or folder.
+        """
+        with self._lock:
+            gone = [key for key in self._open if key[0] == path or path in key[0].parents]
+            decoders = [self._open.pop(key) for key in gone]
+        for decoder in decoders:
+            decoder.close()
+
     def close(self) -> None:
         """Close every decoder."""
         with self._lock:
