@@ -39,9 +39,9 @@ def check_depth_unit(unit: str) -> DepthUnit:
     Raises:
         DatasetError: It is another one.
     """
-    if unit == "mm" or unit == "m":
-        return unit
-    raise DatasetError(f"Depth is read in 'mm' or 'm', not in {unit!r}.")
+    if unit not in _UNITS:
+        raise DatasetError(f"Depth is read in 'mm' or 'm', not in {unit!r}.")
+    return "mm" if unit == "mm" else "m"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,8 @@ class DepthCodec:
             Distances, same shape. Those of a video in millimetres are whole ones: its steps are no finer.
         """
         if self.quantised:
-            return self._table(unit)[np.minimum(stored, DEPTH_CODES - 1)]
+            distances: npt.NDArray[np.float32] = self._table(unit)[np.minimum(stored, DEPTH_CODES - 1)]
+            return distances
         if self.unit is None or self.unit == unit:
             return stored.astype(np.float32)
         converted: npt.NDArray[np.float32] = (stored.astype(np.float64) * self.factor(unit)).astype(np.float32)
@@ -152,10 +153,12 @@ class DepthCodec:
         table = _TABLES.get(key)
         if table is None:
             low, span = self._range()
-            metres = np.arange(DEPTH_CODES) * (span / (DEPTH_CODES - 1)) + low
-            if self.use_log:
-                metres = np.exp(metres) - self.shift
-            table = (np.rint(metres * _MM_PER_M) if unit == "mm" else metres).astype(np.float32)
+            # The argument is rounded to float32, as LeRobot has it, so that both read the same whole millimetres.
+            steps = np.arange(DEPTH_CODES, dtype=np.float32) * np.float32(span / (DEPTH_CODES - 1)) + np.float32(low)
+            metres = np.exp(steps.astype(np.float64)).astype(np.float32) - np.float32(self.shift)
+            table = metres if self.use_log else steps
+            if unit == "mm":
+                table = np.rint(table * np.float32(_MM_PER_M))
             _TABLES[key] = table
         return table
 
