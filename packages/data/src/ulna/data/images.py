@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,26 +16,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ulna.core.errors import DatasetFormatError
+from ulna.data.append_file import AppendFile
 from ulna.data.arrow_schema import PICTURE_TYPE
 from ulna.data.picture_worker import Picture, PictureWorker
+from ulna.data.png import encode_png
 from ulna.data.stats import FeatureStats, PictureStats
 
-__all__ = ["PictureSpool", "SpooledPictures", "decode_depth", "decode_picture", "encode_png"]
+__all__ = ["PictureSpool", "SpooledPictures", "decode_depth", "decode_picture", "encode_png", "read_spool"]
 
-_COMPRESSION = 1
-
-
-def encode_png(picture: Picture) -> bytes:
-    """Return a picture as PNG, losslessly.
-
-    Args:
-        picture: uint8 (H, W, 3).
-    """
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(picture).save(buffer, format="PNG", compress_level=_COMPRESSION)
-    return buffer.getvalue()
+_INDEX = struct.Struct("<QI")
 
 
 def decode_picture(data: Any, where: str) -> Picture:
@@ -126,10 +118,10 @@ class SpooledPictures:
 
 
 class PictureSpool(PictureWorker[SpooledPictures]):
-    """Encodes the pictures of one camera and appends them to a file.
+    """Encodes the pictures of one camera and appends them to a file, and to another where each one ends.
 
     Args:
-        path: The file to write.
+        path: The file to write; the other one has `.index` appended to its name.
         shape: Height, width, channels.
         queue_size: Pictures that may wait.
         name: The camera, for messages.
@@ -139,11 +131,45 @@ class PictureSpool(PictureWorker[SpooledPictures]):
         self._path, self._shape = path, shape
         super().__init__(name, queue_size)
 
+    def _encode(self, picture: Picture) -> bytes:
+        """Return a picture as it is stored."""
+        return encode_png(picture)
+
     def _work(self) -> SpooledPictures:
         stats, offsets = PictureStats(*self._shape), [0]
-        with self._path.open("wb") as file:
+        pictures, index = AppendFile(self._path), AppendFile(_index_path(self._path))
+        with closing(pictures), closing(index):
             for picture in self._pictures():
-                file.write(encode_png(picture))
-                offsets.append(file.tell())
+                encoded = self._encode(picture)
+                offsets.append(pictures.append(encoded))
+                index.append(_INDEX.pack(offsets[-1], zlib.crc32(encoded)))
                 stats.add(picture)
-        return SpooledPictures(self._path, offsets, stats.result() if len(offsets) > 1 else {})
+        kept = self._kept(len(offsets) - 1)
+        return SpooledPictures(self._path, offsets[: kept + 1], stats.result() if kept else {})
+
+
+def read_spool(path: Path) -> list[int]:
+    """Return the offsets of the whole pictures of a spool that may be cut off.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Where each picture starts, and the end of the last.
+    """
+    offsets = [0]
+    try:
+        index, pictures = _index_path(path).read_bytes(), path.open("rb")
+    except FileNotFoundError:
+        return offsets
+    with pictures:
+        for end, checksum in _INDEX.iter_unpack(index[: len(index) // _INDEX.size * _INDEX.size]):
+            encoded = pictures.read(max(end - offsets[-1], 0))
+            if not encoded or zlib.crc32(encoded) != checksum:
+                break
+            offsets.append(end)
+    return offsets
+
+
+def _index_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.index")

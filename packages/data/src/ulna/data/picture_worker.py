@@ -33,6 +33,7 @@ class PictureWorker(ABC, Generic[Result]):
         self._queue: queue.Queue[Picture | None] = queue.Queue(maxsize=queue_size)
         self._error: BaseException | None = None
         self._ended = self._aborted = False
+        self._limit: int | None = None
         self._result: Result | None = None
         self._thread = threading.Thread(target=self._run, name=f"camera {name}", daemon=True)
         self._thread.start()
@@ -81,9 +82,20 @@ class PictureWorker(ABC, Generic[Result]):
                 hint="Finished episodes are safe. Discard this one with clear_episode_buffer() and go on.",
             ) from self._error
 
-    def end(self) -> None:
-        """Say that no picture follows, without waiting for the work to end."""
+    def end(self, frames: int | None = None) -> None:
+        """Say that no picture follows, without waiting for the work to end.
+
+        Args:
+            frames: Pictures that count; None counts all. One more was put when the caller was interrupted in a frame.
+        """
+        self._limit = frames
         self._queue.put(None)
+
+    def _kept(self, frames: int) -> int:
+        """Return how many of the pictures count, once there are no more."""
+        if self._aborted:
+            return 0
+        return frames if self._limit is None else min(frames, self._limit)
 
     def finish(self) -> Result:
         """Wait for the work to end; `end` must have been called.
