@@ -2,7 +2,8 @@
 """All index arithmetic: from positions of an opened dataset to frames, and from windows to frames and masks.
 
 Three numberings exist and are translated only here: the *position* in the opened (maybe sub-selected) dataset, the pair
-(*episode*, *frame* inside it), and the global *index* of a frame over all episodes.
+(*episode*, *frame* inside it), and the global *index* of a frame over all episodes. Several datasets in a row add a
+fourth, the pair (*part*, position inside it). Which positions each of several readers takes is decided here as well.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from ulna.core.errors import DatasetError, nearest
 
-__all__ = ["FrameIndex", "Position", "Window", "frame_offsets", "windows"]
+__all__ = ["ConcatIndex", "FrameIndex", "Position", "Window", "frame_offsets", "share", "windows"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -99,6 +100,66 @@ class FrameIndex:
         if slot == len(self.episodes) or self.episodes[slot] != episode:
             raise DatasetError(f"Episode {episode} is not among the opened ones.")
         return range(self._ends[slot] - self._lengths[slot], self._ends[slot])
+
+
+class ConcatIndex:
+    """Translates positions of several datasets in a row. Immutable; finding a part takes logarithmic time.
+
+    Args:
+        lengths: Length of each part, in order.
+    """
+
+    def __init__(self, lengths: Sequence[int]) -> None:
+        self._ends: list[int] = np.cumsum(np.asarray(lengths, dtype=np.int64), dtype=np.int64).tolist()
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def locate(self, position: int) -> tuple[int, int]:
+        """Translate a position.
+
+        Args:
+            position: Counted from 0, or from the end if negative.
+
+        Returns:
+            The part, and the position inside it.
+
+        Raises:
+            IndexError: Beyond the end.
+        """
+        total = len(self)
+        if not -total <= position < total:
+            raise IndexError(f"Position {position} is outside {len(self._ends)} datasets of {total} frames.")
+        position %= total
+        part = bisect_right(self._ends, position)
+        return part, position - self._start(part)
+
+    def positions(self, part: int) -> range:
+        """Return the positions of a part.
+
+        Args:
+            part: Its number.
+        """
+        return range(self._start(part), self._ends[part])
+
+    def _start(self, part: int) -> int:
+        return self._ends[part - 1] if part else 0
+
+
+def share(total: int, part: int, parts: int) -> range:
+    """Return one of several shares of a row of things: together they are complete, and none is twice in them.
+
+    Args:
+        total: How many things there are.
+        part: Which share, from 0.
+        parts: How many shares; their sizes differ by one at most.
+
+    Raises:
+        DatasetError: There is no such share.
+    """
+    if not 0 <= part < parts:
+        raise DatasetError(f"There is no part {part} of {parts}: parts are numbered from 0.")
+    return range(total * part // parts, total * (part + 1) // parts)
 
 
 def frame_offsets(key: str, seconds: Sequence[float], fps: int, tolerance_s: float) -> list[int]:
