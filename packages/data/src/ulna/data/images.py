@@ -20,6 +20,7 @@ from ulna.data.append_file import AppendFile
 from ulna.data.arrow_schema import PICTURE_TYPE
 from ulna.data.picture_worker import Picture, PictureWorker
 from ulna.data.png import encode_png
+from ulna.data.quantiles import FeatureSketch
 from ulna.data.stats import FeatureStats, PictureStats
 
 __all__ = ["PictureSpool", "SpooledPictures", "decode_depth", "decode_picture", "encode_png", "read_spool"]
@@ -77,11 +78,13 @@ class SpooledPictures:
         path: The file.
         offsets: Where each picture starts, and the end of the last.
         stats: Statistics of the pictures.
+        sketch: Their distribution; None without a picture.
     """
 
     path: Path
     offsets: list[int]
     stats: FeatureStats
+    sketch: FeatureSketch | None = None
 
     @property
     def frames(self) -> int:
@@ -145,7 +148,8 @@ class PictureSpool(PictureWorker[SpooledPictures]):
                 index.append(_INDEX.pack(offsets[-1], zlib.crc32(encoded)))
                 stats.add(picture)
         kept = self._kept(len(offsets) - 1)
-        return SpooledPictures(self._path, offsets[: kept + 1], stats.result() if kept else {})
+        known = (stats.result(), stats.sketch()) if kept else ({}, None)
+        return SpooledPictures(self._path, offsets[: kept + 1], *known)
 
 
 def read_spool(path: Path) -> list[int]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ulna.core.errors import DatasetError
 from ulna.data.picture_worker import Picture, PictureWorker
+from ulna.data.quantiles import FeatureSketch
 from ulna.data.stats import FeatureStats, PictureStats
 from ulna.data.video_codecs import RGBEncoderConfig, VideoEncoderConfig
 from ulna.data.video_fragments import FRAGMENTED, copy_packets
@@ -43,11 +44,13 @@ class EncodedVideo:
         path: Where it lies.
         frames: Frames in it.
         stats: Statistics of the pictures.
+        sketch: Their distribution; None without a frame.
     """
 
     path: Path
     frames: int
     stats: FeatureStats
+    sketch: FeatureSketch | None = None
 
 
 class VideoEncoder(PictureWorker[EncodedVideo]):
@@ -89,7 +92,7 @@ class VideoEncoder(PictureWorker[EncodedVideo]):
         if not kept:
             return EncodedVideo(self._path, 0, {})
         copy_packets(live, self._path, self._fps, kept)
-        return EncodedVideo(self._path, kept, stats.result())
+        return EncodedVideo(self._path, kept, stats.result(), stats.sketch())
 
     def _frame(self, picture: Picture) -> Any:
         """Return a picture as the frame that goes into the encoder."""
