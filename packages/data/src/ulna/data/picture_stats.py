@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -40,6 +41,10 @@ def sample_indices(frames: int, seed: int | None = None) -> list[int]:
     return [int(i) for i in np.round(np.linspace(0, frames - 1, count))]
 
 
+def _chosen(frames: int, seed: int | None, *, every: bool) -> Sequence[int]:
+    return range(frames) if every else sample_indices(frames, seed)
+
+
 def picture_step(height: int, width: int) -> int:
     """Return the step by which large pictures are thinned before counting.
 
@@ -62,11 +67,12 @@ class PictureStats:
         width: Columns.
         channels: Channels.
         seed: See `sample_indices`.
+        every: Whether every frame enters the statistics, because those that come are a sample already.
     """
 
-    def __init__(self, height: int, width: int, channels: int, seed: int | None = None) -> None:
+    def __init__(self, height: int, width: int, channels: int, seed: int | None = None, *, every: bool = False) -> None:
         self._step = picture_step(height, width)
-        self._channels, self._seed = channels, seed
+        self._channels, self._seed, self._every = channels, seed, every
         self._offsets = (np.arange(channels) * _LEVELS).astype(np.int16)
         self._pixels = len(range(0, height, self._step)) * len(range(0, width, self._step))
         self._dtype: type[np.unsignedinteger[Any]] = np.uint16 if self._pixels < 2**16 else np.uint32
@@ -84,7 +90,7 @@ class PictureStats:
 
     def _counts(self) -> tuple[npt.NDArray[np.int64], int]:
         """Return the levels of the sampled frames, (channels, 256), and the number of these frames."""
-        chosen = sample_indices(len(self._histograms), self._seed)
+        chosen = _chosen(len(self._histograms), self._seed, every=self._every)
         total = np.zeros(_LEVELS * self._channels, np.int64)
         for i in chosen:
             total += self._histograms[i]
@@ -117,10 +123,11 @@ class DepthStats:
         height: Rows.
         width: Columns.
         seed: See `sample_indices`.
+        every: As for `PictureStats`.
     """
 
-    def __init__(self, height: int, width: int, seed: int | None = None) -> None:
-        self._step, self._seed = picture_step(height, width), seed
+    def __init__(self, height: int, width: int, seed: int | None = None, *, every: bool = False) -> None:
+        self._step, self._seed, self._every = picture_step(height, width), seed, every
         self._frames: list[tuple[FeatureStats, FeatureSketch]] = []
 
     def add(self, picture: npt.NDArray[Any]) -> None:
@@ -141,7 +148,7 @@ class DepthStats:
         self._frames.append((moments, FeatureSketch.of(flat[None], _DEPTH_POINTS)))
 
     def _chosen(self) -> list[tuple[FeatureStats, FeatureSketch]]:
-        return [self._frames[i] for i in sample_indices(len(self._frames), self._seed)]
+        return [self._frames[i] for i in _chosen(len(self._frames), self._seed, every=self._every)]
 
     def sketch(self) -> FeatureSketch:
         """Return a summary of the distribution over the sampled frames."""
