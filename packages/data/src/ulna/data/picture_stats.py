@@ -88,6 +88,14 @@ class PictureStats:
         flat = (thin + self._offsets).reshape(-1)
         self._histograms.append(np.bincount(flat, minlength=_LEVELS * self._channels).astype(self._dtype))
 
+    def keep(self, frames: int) -> None:
+        """Forget what came behind the first frames.
+
+        Args:
+            frames: How many stay.
+        """
+        del self._histograms[frames:]
+
     def _counts(self) -> tuple[npt.NDArray[np.int64], int]:
         """Return the levels of the sampled frames, (channels, 256), and the number of these frames."""
         chosen = _chosen(len(self._histograms), self._seed, every=self._every)
@@ -146,6 +154,14 @@ class DepthStats:
             "count": np.array([1], dtype=np.int64),
         }
         self._frames.append((moments, FeatureSketch.of(flat[None], _DEPTH_POINTS)))
+
+    def keep(self, frames: int) -> None:
+        """Forget what came behind the first frames.
+
+        Args:
+            frames: How many stay.
+        """
+        del self._frames[frames:]
 
     def _chosen(self) -> list[tuple[FeatureStats, FeatureSketch]]:
         return [self._frames[i] for i in _chosen(len(self._frames), self._seed, every=self._every)]
