@@ -149,7 +149,8 @@ class DatasetInfo:
         try:
             return cls._from_json(raw)
         except (DatasetFormatError, FeatureError) as error:
-            raise DatasetFormatError(f"{path}: {error.message}", hint=error.hint) from error
+            hint = error.hint and error.hint.replace("<folder>", str(root))
+            raise DatasetFormatError(f"{path}: {error.message}", hint=hint) from error
 
     @classmethod
     def _from_json(cls, raw: Any) -> DatasetInfo:
@@ -159,7 +160,7 @@ class DatasetInfo:
         if not version.startswith("v3."):
             raise DatasetFormatError(
                 f"the dataset has format {version}; this version reads {CODEBASE_VERSION}.",
-                hint="Convert it to v3.0 first." if version.startswith("v2") else None,
+                hint="Convert it with: ulna dataset convert <folder>" if version.startswith("v2") else None,
             )
         values = dict(raw)
         values["fps"] = check_fps(values["fps"])

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Converts datasets of the formats v2.0 and v2.1 to v3.0. The original is only read; nothing is encoded again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ulna.data.dataset import LeRobotDataset
+from ulna.data.editing.builder import DatasetBuilder, NewEpisode, VideoPiece
+from ulna.data.editing.measuring import camera_summary, with_quantiles
+from ulna.data.editing.v21 import V21Dataset, V21Episode
+from ulna.data.features import Feature
+from ulna.data.info import DatasetInfo
+from ulna.data.moments import FeatureStats
+from ulna.data.sketches import EpisodeSketches
+from ulna.data.stats import Stats
+
+__all__ = ["Progress", "convert_v21_dataset"]
+
+Progress = Callable[[int, int], None]
+"""Called with the episodes that are done and the episodes in all."""
+
+_SUFFIX: Final = "_v30"
+_MOMENTS: Final = ("min", "max", "mean", "std")
+
+
+def convert_v21_dataset(
+    root: str | Path,
+    output_dir: str | Path | None = None,
+    repo_id: str | None = None,
+    *,
+    data_files_size_in_mb: float = 100,
+    video_files_size_in_mb: float = 200,
+    picture_quantiles: bool = True,
+    progress: Progress | None = None,
+) -> LeRobotDataset:
+    """Convert a dataset of format v2.0 or v2.1 to v3.0, into a new folder. The original stays as it is.
+
+    Every table and video is looked at before anything is written. Videos are joined by copying packets. Statistics of
+    numbers are computed anew, with quantiles. Those of pictures are kept, because they were made before the pictures
+    were compressed; their quantiles, which v2.1 does not have, come from a sample of decoded pictures.
+
+    Args:
+        root: Folder of the dataset.
+        output_dir: Folder of the new one, new or empty; beside the old one, with `_v30` behind its name, if not given.
+        repo_id: `user/name` of the new one; the name of its folder if not given.
+        data_files_size_in_mb: Size limit of a table file.
+        video_files_size_in_mb: Size limit of a video file.
+        picture_quantiles: Whether pictures are decoded for their quantiles. Without them only datasets of v2.0, which
+            have no statistics of episodes, need decoding.
+        progress: Called after each episode.
+
+    Returns:
+        The new dataset.
+
+    Raises:
+        DatasetFormatError: The dataset is broken: a file is missing, damaged or does not hold what was declared,
+            episodes are missing; the file and the episode are named, and nothing was written.
+        DatasetError: The new folder is taken.
+    """
+    source = V21Dataset(Path(root))
+    target = (
+        Path(output_dir)
+        if output_dir is not None
+        else source.root.absolute().with_name(f"{source.root.absolute().name}{_SUFFIX}")
+    )
+    info = DatasetInfo(source.fps, source.features, robot_type=source.robot_type, extra=source.extra)
+    info.chunks_size = source.chunks_size
+    info.data_files_size_in_mb, info.video_files_size_in_mb = data_files_size_in_mb, video_files_size_in_mb
+    tasks = [source.tasks[number] for number in sorted(source.tasks)]
+    with DatasetBuilder(target, info, tasks=tasks) as builder:
+        for episode in list(source.check_files()):
+            builder.add(_converted(source, episode, picture_quantiles=picture_quantiles))
+            if progress is not None:
+                progress(episode.index + 1, len(source.episodes))
+        builder.finish()
+    return LeRobotDataset(repo_id or target.name, target)
+
+
+def _converted(source: V21Dataset, episode: V21Episode, *, picture_quantiles: bool) -> NewEpisode:
+    table = source.table(episode)
+    videos = {key: VideoPiece(path, 0.0, episode.length) for key, path in episode.videos.items()}
+    stats: Stats = {}
+    sketches: EpisodeSketches = {}
+    for feature in source.features.values():
+        if not feature.is_camera:
+            continue
+        known = _known(episode.stats, feature)
+        if known is not None and (not picture_quantiles or feature.is_depth):
+            stats[feature.name] = known
+            continue
+        pictures = videos[feature.name] if feature.dtype == "video" else table[feature.name]
+        where = f"Episode {episode.index}, camera {feature.name!r}"
+        found, sketch = camera_summary(pictures, feature, source.fps, where)
+        if known is not None and known["count"] == found["count"]:
+            found, sketch = with_quantiles(known, sketch)
+        stats[feature.name], sketches[feature.name] = found, sketch
+    return NewEpisode(table, source.row_tasks(table, episode), videos, stats, sketches)
+
+
+def _known(stats: Mapping[str, FeatureStats], feature: Feature) -> FeatureStats | None:
+    """Return the statistics that stand in the dataset for a camera, None where they are not whole."""
+    given = stats.get(feature.name, {})
+    shape = (feature.hwc[2], 1, 1)
+    found = {name: np.shape(value) for name, value in given.items()}
+    if any(found.get(name) != shape for name in _MOMENTS) or found.get("count") != (1,):
+        return None
+    return {name: given[name] for name in (*_MOMENTS, "count")}
