@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from ulna.core.errors import DatasetFormatError
 from ulna.data.features import Feature
+from ulna.data.language import language_array, language_described, language_type
 
 __all__ = ["PICTURE_TYPE", "column_array", "data_schema", "numeric_column", "table_columns"]
 
@@ -37,6 +38,8 @@ def _value_type(feature: Feature) -> pa.DataType:
 def _field(feature: Feature) -> pa.Field:
     if feature.dtype == "image":
         return pa.field(feature.name, PICTURE_TYPE)
+    if feature.dtype == "language":
+        return pa.field(feature.name, language_type(feature.name))
     value = _value_type(feature)
     if feature.shape in {(), (1,)}:
         return pa.field(feature.name, value)
@@ -56,6 +59,8 @@ def _field(feature: Feature) -> pa.Field:
 def _described(feature: Feature) -> dict[str, Any]:
     if feature.dtype == "image":
         return {"_type": "Image"}
+    if feature.dtype == "language":
+        return language_described(feature.name)
     value = {"dtype": feature.dtype, "_type": "Value"}
     if feature.shape in {(), (1,)}:
         return value
@@ -79,14 +84,16 @@ def column_array(feature: Feature, values: Sequence[Any] | npt.NDArray[Any]) -> 
     """Build the column of one episode.
 
     Args:
-        feature: A number or text feature.
-        values: Texts, or numbers of shape (frames, *shape).
+        feature: A number, text or language feature.
+        values: Texts, rows of a language column, or numbers of shape (frames, *shape).
 
     Returns:
         The column, of the type `data_schema` declares.
     """
     if feature.dtype == "string":
         return pa.array(list(values), pa.string())
+    if feature.dtype == "language":
+        return language_array(feature.name, list(values))
     array = np.ascontiguousarray(values)
     flat = pa.array(array.reshape(-1), _value_type(feature))
     if feature.shape in {(), (1,)}:

@@ -19,7 +19,7 @@ from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.data.features import Feature
 from ulna.data.stats import FeatureStats, Stats
 
-__all__ = ["DEPTH_CODES", "DepthCodec", "DepthUnit", "check_depth_unit", "convert_stats", "depth_codecs"]
+__all__ = ["DEPTH_CODES", "DepthCodec", "DepthUnit", "check_depth_unit", "convert_stats", "depth_codecs", "unit_of"]
 
 DepthUnit = Literal["mm", "m"]
 Codes = npt.NDArray[np.uint16]
@@ -42,6 +42,15 @@ def check_depth_unit(unit: str) -> DepthUnit:
     if unit not in _UNITS:
         raise DatasetError(f"Depth is read in 'mm' or 'm', not in {unit!r}.")
     return "mm" if unit == "mm" else "m"
+
+
+def unit_of(depth: npt.NDArray[Any]) -> DepthUnit:
+    """Return the unit in which a map is recorded: floats are metres, integers millimetres.
+
+    Args:
+        depth: The map.
+    """
+    return "m" if depth.dtype.kind == "f" else "mm"
 
 
 @dataclass(frozen=True)

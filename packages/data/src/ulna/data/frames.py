@@ -11,11 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ulna.core.errors import FeatureError, nearest
+from ulna.data.depth import DepthUnit, depth_codecs, unit_of
 from ulna.data.features import DEFAULT_FEATURES, Feature
+from ulna.data.language import check_language
 
-__all__ = ["CheckedFrame", "FrameChecker", "to_picture"]
+__all__ = ["CheckedFrame", "FrameChecker", "to_depth", "to_picture"]
 
 Picture = npt.NDArray[np.uint8]
+
+# No camera measures that far: floats beyond it are millimetres that were taken for metres.
+_FARTHEST_M = 200.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,25 +29,34 @@ class CheckedFrame:
 
     Attributes:
         task: What the robot is doing.
-        values: Name to array (numbers, own copy) or text.
-        pictures: Camera to uint8 (H, W, C), own copy, contiguous.
+        values: Name to array (numbers, own copy), text, or rows of a language column.
+        pictures: Camera to uint8 (H, W, C), depth camera to uint16 (millimetres) or float32 (metres) (H, W, 1); own
+            copy, contiguous.
     """
 
     task: str
     values: dict[str, Any]
-    pictures: dict[str, Picture]
+    pictures: dict[str, npt.NDArray[Any]]
 
 
 class FrameChecker:
-    """Validates frames for one dataset. Stateless after construction; safe from any thread.
+    """Validates frames for one dataset. Remembers the units of its depth cameras; used by one thread.
 
     Args:
         features: All features of the dataset.
+
+    Attributes:
+        depth_units: Depth camera to the unit it is recorded in, as soon as that is known: from the dataset, or from
+            the first frame.
     """
 
     def __init__(self, features: Mapping[str, Feature]) -> None:
         self._features = {name: f for name, f in features.items() if name not in DEFAULT_FEATURES}
+        self._needed = [name for name, f in self._features.items() if f.dtype != "language"]
+        self._cameras = [name for name, f in self._features.items() if f.is_camera]
         self._accepted = {*self._features, *DEFAULT_FEATURES, "task"}
+        units = {name: codec.unit for name, codec in depth_codecs(self._features).items()}
+        self.depth_units: dict[str, DepthUnit] = {name: unit for name, unit in units.items() if unit is not None}
 
     def check(self, frame: Mapping[str, Any]) -> CheckedFrame:
         """Validate and copy one frame.
@@ -52,6 +66,7 @@ class FrameChecker:
 
         Args:
             frame: Feature name to value, and `task`. Pictures are (H, W, C) or (C, H, W), uint8 or float in [0, 1].
+                Depth maps are floats in metres or integers in millimetres. Language columns may be left out.
 
         Returns:
             The checked frame.
@@ -64,20 +79,27 @@ class FrameChecker:
         if not isinstance(task, str) or not task.strip():
             raise FeatureError(f"'task' must be a text that says what the robot does, got {task!r}.")
         values: dict[str, Any] = {}
-        pictures: dict[str, Picture] = {}
+        pictures: dict[str, npt.NDArray[Any]] = {}
         for name, feature in self._features.items():
-            if feature.is_camera:
+            if feature.is_depth:
+                pictures[name] = to_depth(feature, frame[name], self.depth_units.get(name))
+            elif feature.is_camera:
                 pictures[name] = to_picture(feature, frame[name])
+            elif feature.dtype == "language":
+                values[name] = check_language(name, frame.get(name), self._cameras)
             elif feature.dtype == "string":
                 values[name] = _text(feature, frame[name])
             else:
                 values[name] = _numbers(feature, frame[name])
+        for name in pictures.keys() - self.depth_units.keys():
+            if self._features[name].is_depth:
+                self.depth_units[name] = unit_of(pictures[name])
         return CheckedFrame(task, values, pictures)
 
     def _check_names(self, frame: Mapping[str, Any]) -> None:
         if len(frame) == len(self._features) + 1 and "task" in frame and all(n in frame for n in self._features):
             return
-        missing = [n for n in (*self._features, "task") if n not in frame]
+        missing = [n for n in (*self._needed, "task") if n not in frame]
         unknown = [n for n in frame if n not in self._accepted and not n.endswith("_is_pad")]
         if not missing and not unknown:
             return
@@ -179,3 +201,48 @@ def to_picture(feature: Feature, value: Any) -> Picture:
         raise FeatureError(f"Camera {feature.name!r}: expected dtype uint8 or float in [0, 1], got {given.dtype}.")
     is_chw = given.shape == chw and (hwc != chw or feature.is_channel_first)
     return np.array(given.transpose(1, 2, 0) if is_chw else given, dtype=np.uint8, order="C")
+
+
+def to_depth(feature: Feature, value: Any, unit: DepthUnit | None) -> npt.NDArray[Any]:
+    """Return a depth map as it is recorded, (H, W, 1) of its own memory.
+
+    Args:
+        feature: A depth camera.
+        value: Array or tensor (H, W), (H, W, 1) or (1, H, W): floats in metres, or integers in millimetres.
+        unit: Unit of the maps recorded before; None when this is the first.
+
+    Returns:
+        A contiguous copy: float32 in metres or uint16 in millimetres.
+
+    Raises:
+        FeatureError: Another shape or dtype, a distance that is not finite, negative or too far, or not the unit of the
+            maps before.
+    """
+    given, (height, width, _) = _array(value), feature.hwc
+    if given.shape not in {(height, width), (height, width, 1), (1, height, width)}:
+        raise FeatureError(
+            f"Depth camera {feature.name!r}: expected shape {(height, width, 1)} or {(1, height, width)}, "
+            f"got {given.shape}."
+        )
+    kind = {"f": "f", "i": "i", "u": "i"}.get(given.dtype.kind)
+    if kind is None or given.dtype.itemsize < 2:
+        raise FeatureError(
+            f"Depth camera {feature.name!r}: dtype {given.dtype} cannot hold distances.",
+            hint="Give floats in metres, or integers of 16 bits or more in millimetres.",
+        )
+    low, high = float(given.min()), float(given.max())
+    limit = _FARTHEST_M if kind == "f" else float(np.iinfo(np.uint16).max)
+    if not (low >= 0.0 and high <= limit):
+        raise FeatureError(
+            f"Depth camera {feature.name!r}: {'metres (floats)' if kind == 'f' else 'millimetres (integers)'} must lie "
+            f"in 0 to {limit:g}, got values from {low:g} to {high:g}.",
+            hint="Give millimetres as integers; a map read with depth_output_unit='mm' is float, read it in 'm'. "
+            "Pixels without a distance are 0.",
+        )
+    map_ = np.array(given.reshape(height, width, 1), dtype=np.float32 if kind == "f" else np.uint16, order="C")
+    if unit is not None and unit_of(map_) != unit:
+        raise FeatureError(
+            f"Depth camera {feature.name!r} is recorded in {unit!r} since its first frame, got {given.dtype}.",
+            hint="Floats are metres, integers are millimetres; a camera keeps to one of them.",
+        )
+    return map_

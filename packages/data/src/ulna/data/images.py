@@ -9,7 +9,7 @@ import zlib
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,12 @@ import pyarrow as pa
 from ulna.core.errors import DatasetFormatError
 from ulna.data.append_file import AppendFile
 from ulna.data.arrow_schema import PICTURE_TYPE
+from ulna.data.picture_stats import DepthStats, PictureStats
 from ulna.data.picture_worker import Picture, PictureWorker
 from ulna.data.png import encode_png
+from ulna.data.png_decoding import decode_rgb_png
 from ulna.data.quantiles import FeatureSketch
-from ulna.data.stats import FeatureStats, PictureStats
+from ulna.data.stats import FeatureStats
 
 __all__ = ["PictureSpool", "SpooledPictures", "decode_depth", "decode_picture", "encode_png", "read_spool"]
 
@@ -38,10 +40,14 @@ def decode_picture(data: Any, where: str) -> Picture:
     Raises:
         DatasetFormatError: The bytes are not a picture.
     """
+    encoded = bytes(data)
+    picture = decode_rgb_png(encoded)
+    if picture is not None:
+        return picture
     from PIL import Image
 
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(encoded)) as image:
             pixels = np.asarray(image if image.mode == "RGB" else image.convert("RGB"))
     except OSError as error:
         raise DatasetFormatError(f"{where} does not hold a readable picture: {error}") from error
@@ -79,12 +85,14 @@ class SpooledPictures:
         offsets: Where each picture starts, and the end of the last.
         stats: Statistics of the pictures.
         sketch: Their distribution; None without a picture.
+        suffix: How the names of the pictures end.
     """
 
     path: Path
     offsets: list[int]
     stats: FeatureStats
     sketch: FeatureSketch | None = None
+    suffix: str = "png"
 
     @property
     def frames(self) -> int:
@@ -116,7 +124,7 @@ class SpooledPictures:
         data = source.read_buffer(self.offsets[stop] - start)
         offsets = pa.py_buffer((np.asarray(self.offsets[first : stop + 1], np.int64) - start).astype(np.int32))
         encoded = pa.Array.from_buffers(pa.binary(), stop - first, [None, offsets, data])
-        paths = pa.array([f"frame-{i:06d}.png" for i in range(first, stop)], pa.string())
+        paths = pa.array([f"frame-{i:06d}.{self.suffix}" for i in range(first, stop)], pa.string())
         return pa.StructArray.from_arrays([encoded, paths], fields=list(PICTURE_TYPE))
 
 
@@ -128,18 +136,27 @@ class PictureSpool(PictureWorker[SpooledPictures]):
         shape: Height, width, channels.
         queue_size: Pictures that may wait.
         name: The camera, for messages.
+
+    Attributes:
+        suffix: How the names of such pictures end.
     """
+
+    suffix: ClassVar[str] = "png"
 
     def __init__(self, path: Path, shape: tuple[int, int, int], queue_size: int, name: str) -> None:
         self._path, self._shape = path, shape
         super().__init__(name, queue_size)
+
+    def _statistics(self) -> PictureStats | DepthStats:
+        """Return what collects the statistics of the pictures."""
+        return PictureStats(*self._shape)
 
     def _encode(self, picture: Picture) -> bytes:
         """Return a picture as it is stored."""
         return encode_png(picture)
 
     def _work(self) -> SpooledPictures:
-        stats, offsets = PictureStats(*self._shape), [0]
+        stats, offsets = self._statistics(), [0]
         pictures, index = AppendFile(self._path), AppendFile(_index_path(self._path))
         with closing(pictures), closing(index):
             for picture in self._pictures():
@@ -148,8 +165,9 @@ class PictureSpool(PictureWorker[SpooledPictures]):
                 index.append(_INDEX.pack(offsets[-1], zlib.crc32(encoded)))
                 stats.add(picture)
         kept = self._kept(len(offsets) - 1)
-        known = (stats.result(), stats.sketch()) if kept else ({}, None)
-        return SpooledPictures(self._path, offsets[: kept + 1], *known)
+        stats.keep(kept)
+        known, sketch = (stats.result(), stats.sketch()) if kept else ({}, None)
+        return SpooledPictures(self._path, offsets[: kept + 1], known, sketch, self.suffix)
 
 
 def read_spool(path: Path) -> list[int]:

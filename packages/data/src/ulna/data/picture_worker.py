@@ -7,16 +7,15 @@ import queue
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from ulna.core.errors import DatasetError
 
 __all__ = ["Picture", "PictureWorker"]
 
-Picture = npt.NDArray[np.uint8]
+Picture = npt.NDArray[Any]
 Result = TypeVar("Result")
 
 
@@ -62,13 +61,19 @@ class PictureWorker(ABC, Generic[Result]):
         """Hand over one picture; waits while the queue is full.
 
         Args:
-            picture: uint8 (H, W, C); must not be changed afterwards.
+            picture: uint8 (H, W, C), or a depth map (H, W, 1); must not be changed afterwards.
 
         Raises:
             DatasetError: The thread has failed.
         """
         self.check()
         self._queue.put(picture)
+
+    def wait_for_room(self) -> None:
+        """Wait until `put` would not wait, or the thread has failed and takes whatever comes."""
+        room = self._queue.not_full
+        with room:
+            room.wait_for(lambda: self._queue._qsize() < self._queue.maxsize)
 
     def check(self) -> None:
         """Raise what made the thread fail.

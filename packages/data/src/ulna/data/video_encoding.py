@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ulna.core.errors import DatasetError
+from ulna.data.picture_stats import DepthStats, PictureStats
 from ulna.data.picture_worker import Picture, PictureWorker
 from ulna.data.quantiles import FeatureSketch
-from ulna.data.stats import FeatureStats, PictureStats
+from ulna.data.stats import FeatureStats
 from ulna.data.video_codecs import RGBEncoderConfig, VideoEncoderConfig
 from ulna.data.video_fragments import FRAGMENTED, copy_packets
 
@@ -63,10 +64,15 @@ class VideoEncoder(PictureWorker[EncodedVideo]):
         shape: Height, width, channels.
         queue_size: Frames that may wait.
         name: The camera, for messages.
+
+    Attributes:
+        dtype: Dtype of the pictures it takes.
     """
 
+    dtype: ClassVar[type[np.generic]] = np.uint8
+
     def __init__(
-        self, path: Path, config: RGBEncoderConfig, fps: int, shape: tuple[int, int, int], queue_size: int, name: str
+        self, path: Path, config: VideoEncoderConfig, fps: int, shape: tuple[int, int, int], queue_size: int, name: str
     ) -> None:
         self._path, self._config, self._fps, self._shape = path, config, fps, shape
         super().__init__(name, queue_size)
@@ -74,9 +80,9 @@ class VideoEncoder(PictureWorker[EncodedVideo]):
     def _work(self) -> EncodedVideo:
         import av
 
-        height, width, channels = self._shape
+        height, width, _ = self._shape
         live = live_path(self._path)
-        stats, frames, packets = PictureStats(height, width, channels), 0, 0
+        stats, frames, packets = self._statistics(), 0, 0
         with av.open(str(live), "w", format="mp4", options=FRAGMENTED) as container:
             stream = add_stream(container, self._config, self._fps, height, width)
             for picture in self._pictures():
@@ -92,7 +98,12 @@ class VideoEncoder(PictureWorker[EncodedVideo]):
         if not kept:
             return EncodedVideo(self._path, 0, {})
         copy_packets(live, self._path, self._fps, kept)
+        stats.keep(kept)
         return EncodedVideo(self._path, kept, stats.result(), stats.sketch())
+
+    def _statistics(self) -> PictureStats | DepthStats:
+        """Return what collects the statistics of the pictures."""
+        return PictureStats(*self._shape)
 
     def _frame(self, picture: Picture) -> Any:
         """Return a picture as the frame that goes into the encoder."""
@@ -144,7 +155,14 @@ def _quiet() -> Iterator[None]:
                 del os.environ["SVT_LOG"]
 
 
-def try_encoder(path: Path, config: RGBEncoderConfig, fps: int, shape: tuple[int, int, int], name: str) -> None:
+def try_encoder(
+    path: Path,
+    config: VideoEncoderConfig,
+    fps: int,
+    shape: tuple[int, int, int],
+    name: str,
+    kind: type[VideoEncoder] = VideoEncoder,
+) -> None:
     """Encode one black frame, so that a setting that cannot work is refused before anything is recorded.
 
     Args:
@@ -153,21 +171,23 @@ def try_encoder(path: Path, config: RGBEncoderConfig, fps: int, shape: tuple[int
         fps: Frames per second.
         shape: Height, width, channels.
         name: The camera, for messages.
+        kind: What encodes it.
 
     Raises:
         DatasetError: The encoder refuses the size or the settings.
     """
-    encoder = VideoEncoder(path, config, fps, shape, 1, name)
+    encoder = kind(path, config, fps, shape, 1, name)
     try:
-        encoder.put(np.zeros(shape, np.uint8))
+        encoder.put(np.zeros(shape, kind.dtype))
         encoder.end()
         encoder.finish()
     except DatasetError as error:
         cause = error.__cause__ or error
         odd = config.pix_fmt.startswith("yuv420") and (shape[0] % 2 or shape[1] % 2)
+        other = f"Choose another {type(config).__name__}."
         raise DatasetError(
             f"Camera {name!r} with shape {shape} cannot be encoded with {config.encoder} {config.options()}: {cause}",
-            hint=f"{config.pix_fmt} needs an even height and width." if odd else "Choose another RGBEncoderConfig.",
+            hint=f"{config.pix_fmt} needs an even height and width." if odd else other,
         ) from error
     finally:
         path.unlink(missing_ok=True)
