@@ -27,6 +27,26 @@ CASES = [
     "state_only_b",
     "depth",
     "language",
+    "v21_images",
+    "v21_videos",
+    "v21_many_files",
+    "edit_add_features",
+    "edit_delete_multi_file",
+    "edit_delete_state",
+    "edit_delete_videos",
+    "edit_image_to_video",
+    "edit_merge_keep_files",
+    "edit_merge_multi_file",
+    "edit_merge_state",
+    "edit_merge_videos",
+    "edit_modify_tasks",
+    "edit_recompute_relative",
+    "edit_recompute_stats",
+    "edit_reencode",
+    "edit_remove_feature",
+    "edit_split_fractions",
+    "edit_split_train",
+    "edit_split_val",
 ]
 
 
@@ -99,8 +119,19 @@ def test_metadata_equals(case: str) -> None:
         "camera_keys",
         "video_keys",
         "image_keys",
+        "depth_keys",
+        "tools",
     ):
         assert getattr(meta, key) == info[key], key
+    for key in (
+        "chunks_size",
+        "data_files_size_in_mb",
+        "video_files_size_in_mb",
+        "data_path",
+        "video_path",
+        "splits",
+    ):
+        assert getattr(meta.info, key) == info[key], key
     assert list(meta.tasks) == info["tasks"]
     assert [*meta.episodes] == info["episodes"]
     assert_stats_equal(meta.stats, info["stats"])
@@ -109,7 +140,7 @@ def test_metadata_equals(case: str) -> None:
     assert list(meta.info.to_json()["features"]) == list(read_back["features"])
 
 
-@pytest.mark.parametrize("case", ["videos_h264", "videos_av1", "videos_streaming"])
+@pytest.mark.parametrize("case", [case for case in CASES if "frame_numbers" in load(case)[0]])
 def test_every_frame_shows_its_number(case: str) -> None:
     """Reading in random order gives each frame once and the right one."""
     info, _ = load(case)

@@ -22,6 +22,7 @@ from ulna.data.info import DatasetInfo, read_tasks
 from ulna.data.layout import INFO_PATH, STATS_PATH, FileId
 from ulna.data.location import find_root
 from ulna.data.stats import Stats, stats_from_json
+from ulna.data.unfinished import UnfinishedEpisode, scan_unfinished
 from ulna.data.workspace import Workspace
 
 __all__ = ["LeRobotDatasetMetadata"]
@@ -70,6 +71,7 @@ class LeRobotDatasetMetadata:
         self._stats: Stats | None = None
         self.broken: dict[int, str] = {}
         self.left_out: list[int] = []
+        self.unfinished: list[UnfinishedEpisode] = []
         self.findings: list[Finding] = findings
         self._check(check_files)
         for finding in self.findings:
@@ -96,12 +98,20 @@ class LeRobotDatasetMetadata:
             self._find(f"info.json counts {counted} episodes, the table has {found} whole ones; {found} are used")
         elif self.info.total_frames != self.total_frames:
             self._find(f"info.json counts {self.info.total_frames} frames, the episodes have {self.total_frames}")
+        self._check_unfinished(found)
+
+    def _check_unfinished(self, found: int) -> None:
         workspace = Workspace(self.root)
-        for episode in workspace.unfinished_episodes():
-            if episode >= found:
-                self._find(
-                    f"episode {episode} was not finished when the recording stopped and is not part of it", episode
-                )
+        if not workspace.exists or workspace.is_locked:
+            return
+        self.unfinished = scan_unfinished(workspace, self.parsed_features, self.fps, found)
+        for left in self.unfinished:
+            can = f"{left.frames} frames of it can be recovered: ulna dataset repair {self.root} --recover"
+            self._find(
+                f"episode {left.episode} was not finished when the recording stopped and is not part of the dataset; "
+                + (can if left.frames else "no frame of it can be recovered"),
+                left.episode,
+            )
 
     def _find(self, message: str, episode: int | None = None, path: Path | None = None) -> None:
         self.findings.append(Finding(message, episode, path))
@@ -226,6 +236,18 @@ class LeRobotDatasetMetadata:
     def depth_keys(self) -> list[str]:
         """Cameras that hold depth maps."""
         return [name for name, f in self.info.features.items() if f.is_depth]
+
+    @property
+    def tools(self) -> list[dict[str, Any]] | None:
+        """Schemas of the tools that language rows may call; None where the dataset lists none. Setting it saves it."""
+        return self.info.extra.get("tools")
+
+    @tools.setter
+    def tools(self, schemas: list[dict[str, Any]] | None) -> None:
+        self.info.extra.pop("tools", None)
+        if schemas is not None:
+            self.info.extra["tools"] = schemas
+        self.info.save(self.root)
 
     @property
     def stats(self) -> Stats | None:
