@@ -75,7 +75,7 @@ def test_fields_of_another_version_are_left_out(
         ({"save_checkpoint_to_hub": True}, "save_checkpoint_to_hub"),
         ({"eval": EvalConfig(n_episodes=3)}, "eval"),
         ({"dataset": DatasetConfig(repo_id="me/toy", streaming=True)}, "dataset.streaming"),
-        ({"dataset": DatasetConfig(repo_id="me/toy", image_transforms={"enable": True})}, "dataset.image_transforms"),
+        ({"dataset": DatasetConfig(repo_id="me/toy", image_transforms={"enable": True}, cache="ram")}, "dataset.image"),
         ({"policy_push_to_hub": True}, "policy.push_to_hub"),
         ({"policy_use_peft": True}, "policy.use_peft"),
         ({"policy": None}, "policy"),

@@ -24,6 +24,7 @@ from ulna.training import (
     TrainPipelineConfig,
     keep_in_memory,
 )
+from ulna.training.datasets import open_training_data
 from ulna.training.loading import batch_stream, ordered_batches, pictures_as_float
 
 WINDOWS = {"observation.state": [-0.2, 0.0], "action": [i / 10 for i in range(-3, 9)]}
@@ -137,3 +138,25 @@ def test_pictures_become_float() -> None:
     assert found["cam"].tolist() == [0.0, 1.0]
     assert found["far"] is batch["far"]
     assert batch["cam"].dtype == torch.uint8
+
+
+def test_random_changes_reach_what_is_learnt_from_only(golden: Path, helpers: SimpleNamespace) -> None:
+    """With image_transforms pictures of the training data are changed, those of held-out episodes are not."""
+    root = golden / "images_dataset"
+    dataset = DatasetConfig(
+        repo_id="corpus/x",
+        root=root,
+        eval_split=0.5,
+        image_transforms={
+            "enable": True,
+            "tfs": {"dark": {"type": "GammaCorrection", "kwargs": {"gamma": [2.0, 2.0]}}},
+        },
+    )
+    data = open_training_data(TrainPipelineConfig(dataset=dataset, policy=helpers.CopyConfig(device="cpu")))
+    plain = _open(root)
+    key = plain.meta.camera_keys[0]
+    train, held = data.train, data.held_out
+    assert held is not None
+    first = plain[int(train[0]["index"])][key].float() / 255
+    assert torch.equal(train[0][key], (first**2 * 255).round().to(torch.uint8))
+    assert torch.equal(held[0][key], plain[int(held[0]["index"])][key])

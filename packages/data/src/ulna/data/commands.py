@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ulna.core.commands import reporting
+from ulna.data.commands_check import repair, validate
+from ulna.data.commands_transforms import transforms
+from ulna.data.commands_view import view
 
 if TYPE_CHECKING:
     from ulna.data.metadata import LeRobotDatasetMetadata
@@ -18,6 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["app"]
 
 app = typer.Typer(name="dataset", help="Look at datasets of robot episodes.", no_args_is_help=True)
+
+
+app.command()(view)
+app.command()(validate)
+app.command()(repair)
+app.command()(transforms)
 
 
 @app.callback()

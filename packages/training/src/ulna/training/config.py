@@ -14,6 +14,7 @@ from ulna.core.envs import EnvConfig
 from ulna.core.errors import ConfigError, ConfigProblem
 from ulna.core.optim import LRSchedulerConfig, OptimizerConfig
 from ulna.core.policy_config import PreTrainedConfig
+from ulna.data.image_transforms_config import ImageTransformConfig, ImageTransformsConfig
 
 __all__ = [
     "DatasetConfig",
@@ -25,34 +26,6 @@ __all__ = [
     "TrainPipelineConfig",
     "WandBConfig",
 ]
-
-
-class ImageTransformConfig(Config):
-    """One random change of pictures."""
-
-    weight: float = Field(1.0, ge=0, description="How often it is drawn, relative to the others.")
-    type: str = Field("Identity", description="Class of the transform.")
-    kwargs: dict[str, Any] = Field(default_factory=dict, description="Its arguments.")
-
-
-def _default_transforms() -> dict[str, ImageTransformConfig]:
-    jitters = {"brightness": (0.8, 1.2), "contrast": (0.8, 1.2), "saturation": (0.5, 1.5), "hue": (-0.05, 0.05)}
-    found = {n: ImageTransformConfig(type="ColorJitter", kwargs={n: list(span)}) for n, span in jitters.items()}
-    found["sharpness"] = ImageTransformConfig(type="SharpnessJitter", kwargs={"sharpness": [0.5, 1.5]})
-    affine = {"degrees": [-5.0, 5.0], "translate": [0.05, 0.05]}
-    found["affine"] = ImageTransformConfig(type="RandomAffine", kwargs=affine)
-    return found
-
-
-class ImageTransformsConfig(Config):
-    """Random changes of the colour pictures while training."""
-
-    enable: bool = Field(False, description="Whether pictures are changed.")
-    max_num_transforms: int = Field(3, ge=0, description="Most transforms applied to one picture.")
-    random_order: bool = Field(False, description="Whether they are applied in random order.")
-    tfs: dict[str, ImageTransformConfig] = Field(
-        default_factory=_default_transforms, description="Name to transform; they are drawn by weight."
-    )
 
 
 class DatasetConfig(Config):
@@ -206,6 +179,12 @@ class TrainPipelineConfig(Config):
                 "has no effect without an environment, which this version does not support",
             ),
             (
+                self.dataset.image_transforms.enable and self.dataset.cache == "ram",
+                "dataset.image_transforms.enable",
+                True,
+                "pictures cannot be changed when whole batches come from memory: set dataset.cache=none",
+            ),
+            (
                 self.keep_last > 0 and not self.save_checkpoint,
                 "keep_last",
                 self.keep_last,
@@ -303,7 +282,6 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ("save_checkpoint_to_hub", (False,), "is not supported by this version; upload with `hf upload USER/NAME FOLDER`"),
     ("dataset.streaming", (False,), "is not supported by this version; download the dataset first"),
     ("dataset.repo_type", ("dataset",), "only `dataset` is supported by this version"),
-    ("dataset.image_transforms.enable", (False,), "changing pictures at random is not supported by this version"),
     ("dataset.depth_output_unit", ("mm",), "depth maps are not supported by this version"),
     ("policy.use_peft", (False,), "training adapters is not supported by this version"),
     (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -190,7 +190,7 @@ def open_training_data(config: TrainPipelineConfig) -> TrainingData:
     wanted = config.dataset
     meta = LeRobotDatasetMetadata(wanted.repo_id, wanted.root, wanted.revision)
     if wanted.eval_split == 0:
-        return TrainingData(_open(config, meta, wanted.episodes))
+        return TrainingData(_open(config, meta, wanted.episodes, _image_transforms(config)))
     episodes = list(range(meta.total_episodes)) if wanted.episodes is None else sorted(set(wanted.episodes))
     wrong = [episode for episode in episodes if not 0 <= episode < meta.total_episodes]
     if wrong:
@@ -198,10 +198,24 @@ def open_training_data(config: TrainPipelineConfig) -> TrainingData:
     tasks = [str(meta.episodes[episode]["tasks"][0]) for episode in episodes]
     train, held = split_episodes(episodes, tasks, wanted.eval_split)
     _log.info("Training on %d episodes; %d are held out: %s", len(train), len(held), sorted(held))
-    return TrainingData(_open(config, meta, train), _open(config, meta, held))
+    return TrainingData(_open(config, meta, train, _image_transforms(config)), _open(config, meta, held))
 
 
-def _open(config: TrainPipelineConfig, meta: LeRobotDatasetMetadata, episodes: Sequence[int] | None) -> TrainingDataset:
+def _image_transforms(config: TrainPipelineConfig) -> Callable[[Any], Any] | None:
+    """Return the random changes of pictures that are learnt from; what is held out stays as it is."""
+    if not config.dataset.image_transforms.enable:
+        return None
+    from ulna.data.image_transforms import ImageTransforms
+
+    return ImageTransforms(config.dataset.image_transforms)
+
+
+def _open(
+    config: TrainPipelineConfig,
+    meta: LeRobotDatasetMetadata,
+    episodes: Sequence[int] | None,
+    image_transforms: Callable[[Any], Any] | None = None,
+) -> TrainingDataset:
     wanted = config.dataset
     assert config.policy is not None
     windows = delta_timestamps(config.policy, meta.features, meta.fps)
@@ -210,6 +224,7 @@ def _open(config: TrainPipelineConfig, meta: LeRobotDatasetMetadata, episodes: S
         wanted.repo_id,
         meta.root,
         episodes,
+        image_transforms=image_transforms,
         delta_timestamps=None if cached else windows,
         tolerance_s=config.tolerance_s,
         revision=wanted.revision,
