@@ -91,6 +91,7 @@ class EpisodeBlock:
         rows: For each episode its row of the episode table: statistics and whatever else is to be kept.
         sketches: Sketches of each episode, None where unknown.
         episodes: Number of each episode where it comes from; empty for new ones.
+        source: The table file that the rows come from.
     """
 
     table: pa.Table
@@ -101,6 +102,7 @@ class EpisodeBlock:
     rows: pa.Table
     sketches: Sequence[Any] = ()
     episodes: Sequence[int] = ()
+    source: Path | None = None
 
     def __len__(self) -> int:
         return len(self.lengths)

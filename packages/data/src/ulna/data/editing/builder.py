@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from ulna.core.errors import DatasetError
 from ulna.core.files import fsync_dir, write_json
 from ulna.data.arrow_schema import data_schema
 from ulna.data.editing.blocks import EpisodeBlock, NewEpisode, VideoPiece
+from ulna.data.editing.places import carry_side_files
 from ulna.data.editing.replacement import building_folder, flush_tree, replace_dataset
 from ulna.data.editing.stats_columns import fill_stats, index_stats, stats_of
 from ulna.data.editing.table_shards import TableShards, conform
@@ -48,29 +50,39 @@ class DatasetBuilder:
         info: What the dataset shall be; its counters and splits are set by the builder, and it is not changed.
         tasks: Texts that get the first task numbers, whether they are used or not. Others follow in order of
             appearance.
-        keep_files: Whether episodes from different old video files never share a new one.
+        keep_videos: Whether episodes of different old video files never share a new one.
+        keep_tables: Whether episodes of different old table files never share a new one, and those of one always do.
 
     Raises:
         DatasetError: The target exists.
     """
 
-    def __init__(self, target: Path, info: DatasetInfo, *, tasks: Sequence[str] = (), keep_files: bool = False) -> None:
+    def __init__(
+        self,
+        target: Path,
+        info: DatasetInfo,
+        *,
+        tasks: Sequence[str] = (),
+        keep_videos: bool = False,
+        keep_tables: bool = False,
+    ) -> None:
         self.target = Path(target).absolute()
         if self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
             raise DatasetError(f"{self.target} exists already.", hint="Choose another folder, or remove this one.")
         self.info = replace(info, total_episodes=0, total_frames=0, total_tasks=0, splits={})
         self.tasks = {task: number for number, task in enumerate(dict.fromkeys(tasks))}
-        self._keep_files = keep_files
+        self._keep_videos, self._keep_tables = keep_videos, keep_tables
         self._schema = data_schema(info.features)
         self._folder = building_folder(self.target)
         self._shards = TableShards(
             self._folder,
             info.data_path,
             self._schema,
-            info.data_files_size_in_mb * _MB,
+            math.inf if keep_tables else info.data_files_size_in_mb * _MB,
             info.chunks_size,
             dictionary=all(f.dtype != "image" for f in info.features.values()),
         )
+        self._source: Path | None = None
         self._files: list[FileId] = []
         self._lengths: list[int] = []
         self._episode_tasks: list[list[str]] = []
@@ -110,6 +122,9 @@ class DatasetBuilder:
         known = index_stats(starts, block.lengths, first, numbers)
         stats = fill_stats(block.rows, known, self.info.features, table, block.lengths)
         self._episode_tasks.extend(_texts(block, numbers, list(self.tasks)))
+        if self._keep_tables and block.source != self._source:
+            self._shards.close()
+        self._source = block.source
         for start, length in zip(block.starts.tolist(), block.lengths.tolist(), strict=True):
             self._files.append(self._shards.write(table.slice(start, length)))
         for key in self._pieces:
@@ -167,6 +182,21 @@ class DatasetBuilder:
                 table = table.append_column(name, pa.array(column))
         return conform(table, self._schema, "The rows of the episodes")
 
+    @property
+    def folder(self) -> Path:
+        """Hidden folder that becomes the dataset: other files may be put into it."""
+        return self._folder
+
+    def take_over(self, root: Path, *, renumbered: bool) -> None:
+        """Take over what lies beside the files of a dataset: its card, licence and the like.
+
+        Args:
+            root: Folder of that dataset.
+            renumbered: Whether frames have new numbers here, so that files with one row a frame do not fit.
+        """
+        for path in carry_side_files(root, self._folder, renumbered=renumbered):
+            logger.warning("%s has one row a frame and no longer fits; it was left out.", path)
+
     def finish(self) -> Path:
         """Write what is left, flush everything to disk and give the dataset its name.
 
@@ -205,7 +235,7 @@ class DatasetBuilder:
             limit=info.video_files_size_in_mb * _MB,
             chunks_size=info.chunks_size,
             described=info.features[key].extra.get("info") or {},
-            keep_files=self._keep_files,
+            keep_files=self._keep_videos,
         )
 
     def _write_rows(self, spans: dict[str, list[VideoSpan]]) -> None:

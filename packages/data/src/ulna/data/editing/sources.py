@@ -149,7 +149,9 @@ def _block(meta: LeRobotDatasetMetadata, episodes: list[int], data: pa.Table, ro
             f"Frame {data['index'][int(wrong[0])]} of {meta.root} has task {numbers[wrong[0]]}; "
             f"there are {len(meta.tasks)} tasks."
         )
-    return EpisodeBlock(data, lengths, numbers, list(meta.tasks), videos, rows, (), episodes)
+    return EpisodeBlock(
+        data, lengths, numbers, list(meta.tasks), videos, rows, (), episodes, meta.get_data_file_path(episodes[0])
+    )
 
 
 def _check_rows(

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changing what episodes are about: tasks of whole episodes, or texts wherever they stand."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ulna.core.errors import DatasetError
+from ulna.data.editing.blocks import EpisodeBlock
+from ulna.data.editing.builder import DatasetBuilder
+from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.selection import check_episodes, check_readable, check_task, check_text
+from ulna.data.editing.sources import blocks
+from ulna.data.metadata import LeRobotDatasetMetadata
+
+if TYPE_CHECKING:
+    from ulna.data.dataset import LeRobotDataset
+
+__all__ = ["TaskChange", "modify_tasks"]
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """New tasks. For each frame the first of these that says something about it counts.
+
+    Attributes:
+        episodes: Episode to the task of all its frames.
+        replacements: Text to its new text.
+        default: Task of every other frame; None leaves them as they are.
+    """
+
+    episodes: Mapping[int, str] = field(default_factory=dict)
+    replacements: Mapping[str, str] = field(default_factory=dict)
+    default: str | None = None
+
+    def of(self, block: EpisodeBlock) -> EpisodeBlock:
+        """Return a block with the new tasks.
+
+        Args:
+            block: Episodes of the original.
+        """
+        texts = [self.replacements.get(text, text if self.default is None else self.default) for text in block.tasks]
+        tasks = list(dict.fromkeys([*texts, *self.episodes.values()]))
+        numbers = np.array([tasks.index(text) for text in texts], dtype=np.int64)[block.task_numbers]
+        for episode, start, length in zip(block.episodes, block.starts, block.lengths, strict=True):
+            if episode in self.episodes:
+                numbers[start : start + length] = tasks.index(self.episodes[episode])
+        return replace(block, task_numbers=numbers, tasks=tasks)
+
+
+def modify_tasks(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    new_task: str | None = None,
+    episode_tasks: Mapping[int, str] | None = None,
+    task_replacements: Mapping[str, str] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> LeRobotDataset:
+    """Change tasks. An episode with several tasks keeps them, each mapped on its own.
+
+    For each frame, the task of its episode in `episode_tasks` counts first, then the replacement of its text, then
+    `new_task`; without any of these it keeps its task. Tasks that no frame has any more are dropped.
+
+    Args:
+        dataset: The dataset: opened, or its folder or name.
+        new_task: Task of all frames that nothing else is said about.
+        episode_tasks: Episode to the task of all its frames.
+        task_replacements: Text of a task to its new text.
+        output_dir: Folder of the result. None edits in place, unless `repo_id` names another dataset.
+        repo_id: Name of the result.
+
+    Returns:
+        The result, opened.
+
+    Raises:
+        DatasetError: An episode or text does not exist, a new text is empty, nothing was asked for, the target is taken
+            or in use, or the disk is full.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
+    from ulna.data.dataset import LeRobotDataset
+
+    meta = open_source(dataset)
+    change = _change(meta, new_task, episode_tasks or {}, task_replacements or {})
+    check_readable(meta, range(meta.total_episodes))
+    place = place_for(meta, output_dir, repo_id)
+    with place.writing() as target, DatasetBuilder(target, meta.info) as builder:
+        for block in blocks(meta, range(meta.total_episodes)):
+            builder.add_block(change.of(block))
+        if place.in_place:
+            builder.take_over(meta.root, renumbered=False)
+        builder.finish()
+    return LeRobotDataset(place.repo_id, place.root)
+
+
+def _change(
+    meta: LeRobotDatasetMetadata,
+    new_task: str | None,
+    episode_tasks: Mapping[int, str],
+    task_replacements: Mapping[str, str],
+) -> TaskChange:
+    if new_task is None and not episode_tasks and not task_replacements:
+        raise DatasetError("No task was named: give a new task, tasks of episodes, or replacements of texts.")
+    check_episodes(meta, episode_tasks)
+    for text in (*episode_tasks.values(), *task_replacements.values(), *([] if new_task is None else [new_task])):
+        check_text(text)
+    for text in task_replacements:
+        check_task(meta, text)
+    return TaskChange({int(e): text for e, text in episode_tasks.items()}, dict(task_replacements), new_task)
