@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, overload
@@ -12,13 +13,17 @@ from ulna.core.errors import DatasetError, FeatureError, nearest
 from ulna.data.compaction import compact
 from ulna.data.depth import DepthUnit, check_depth_unit
 from ulna.data.features import parse_features
+from ulna.data.frame_cache import DEFAULT_CACHE_BYTES, CacheKind, FrameCache
 from ulna.data.info import DatasetInfo, check_fps, write_tasks
+from ulna.data.language import LANGUAGE_COLUMNS
 from ulna.data.location import new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.picture_reading import open_frame_cache
 from ulna.data.reader import DatasetReader
 from ulna.data.recorder import Recorder, RecorderSettings
-from ulna.data.tensors import finish, numpy_pictures, to_torch
-from ulna.data.video_encoding import RGBEncoderConfig
+from ulna.data.tensors import ItemBatch, batch_items, finish, to_torch
+from ulna.data.video_backends import BackendName, choose_backend
+from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig
 from ulna.data.workspace import Workspace
 
 __all__ = ["ColumnView", "LeRobotDataset"]
@@ -43,12 +48,15 @@ class LeRobotDataset:
             axis and a mask `<feature>_is_pad`; frames outside the episode repeat its first or last one.
         tolerance_s: Allowed deviation of times.
         revision: Kept for the Hub.
-        video_backend: `pyav`, or None.
+        video_backend: `pyav` (the default) or `torchcodec`, see the guide on reading.
         return_uint8: Whether colour pictures are uint8 instead of float32 in [0, 1].
         depth_output_unit: Unit of depth maps, which are float32, and of their statistics: `mm` or `m`.
+        frame_cache: `ram` or `disk` keeps decoded pictures, shared with workers; None keeps none.
+        frame_cache_bytes: Most memory or disk space for that.
 
     Raises:
-        DatasetError: Not on this machine, an unknown episode, feature, backend, or a time between frames.
+        DatasetError: Not on this machine, an unknown episode, feature or backend, one that does not work here, a cache
+            too small for one frame, or a time between frames.
         DatasetFormatError: Files contradict the format; the file, episode and values are named.
     """
 
@@ -66,9 +74,11 @@ class LeRobotDataset:
         video_backend: str | None = None,
         return_uint8: bool = False,
         depth_output_unit: DepthUnit = "mm",
+        frame_cache: CacheKind | None = None,
+        frame_cache_bytes: int = DEFAULT_CACHE_BYTES,
     ) -> None:
-        if video_backend not in {None, "pyav"}:
-            raise DatasetError(f"Unknown video backend {video_backend!r}; this version decodes with 'pyav'.")
+        self._decoding: BackendName = choose_backend(video_backend)
+        self._caching = frame_cache, frame_cache_bytes
         self.meta = LeRobotDatasetMetadata(
             repo_id, root, revision, depth_output_unit=check_depth_unit(depth_output_unit)
         )
@@ -97,7 +107,15 @@ class LeRobotDataset:
         self._recorder: Recorder | None = None
 
     def _make_reader(self) -> DatasetReader:
-        return DatasetReader(self.meta, self.episodes, self.delta_timestamps, self.tolerance_s, self.depth_output_unit)
+        return DatasetReader(
+            self.meta,
+            self.episodes,
+            self.delta_timestamps,
+            self.tolerance_s,
+            self.depth_output_unit,
+            backend=self._decoding,
+            make_cache=partial(open_frame_cache, *self._caching),
+        )
 
     @classmethod
     def create(
@@ -111,6 +129,7 @@ class LeRobotDataset:
         *,
         tolerance_s: float = 1e-4,
         rgb_encoder: RGBEncoderConfig | None = None,
+        depth_encoder: DepthEncoderConfig | None = None,
         encoder_queue_maxsize: int = 30,
         when_full: Literal["block", "drop"] = "block",
         chunks_size: int = 1000,
@@ -129,7 +148,8 @@ class LeRobotDataset:
             robot_type: Type string of the robot.
             use_videos: When False, cameras declared as `video` are stored as pictures.
             tolerance_s: Allowed deviation of times when reading.
-            rgb_encoder: Video settings.
+            rgb_encoder: Settings for colour video.
+            depth_encoder: Settings for depth video.
             encoder_queue_maxsize: Frames that may wait for each encoder.
             when_full: What happens to a frame when an encoder's queue is full: `block` waits, which slows the caller;
                 `drop` refuses the whole frame, so that rows and pictures always fit together.
@@ -157,7 +177,7 @@ class LeRobotDataset:
         folder.mkdir(parents=True, exist_ok=True)
         info.save(folder)
         write_tasks(folder, {})
-        settings = RecorderSettings(rgb_encoder or RGBEncoderConfig(), encoder_queue_maxsize, when_full)
+        settings = RecorderSettings(rgb_encoder or RGBEncoderConfig(), encoder_queue_maxsize, when_full, depth_encoder)
         try:
             return cls._record(LeRobotDatasetMetadata(repo_id, folder), settings, tolerance_s)
         except BaseException:
@@ -172,18 +192,23 @@ class LeRobotDataset:
         *,
         tolerance_s: float = 1e-4,
         rgb_encoder: RGBEncoderConfig | None = None,
+        depth_encoder: DepthEncoderConfig | None = None,
         encoder_queue_maxsize: int = 30,
         when_full: Literal["block", "drop"] = "block",
+        recover: bool = False,
     ) -> Self:
-        """Continue a dataset, also one whose recording was interrupted: its unfinished episode is removed.
+        """Continue a dataset, also one whose recording was interrupted.
 
         Args:
             repo_id: `user/name`.
             root: Its folder.
             tolerance_s: Allowed deviation of times when reading.
-            rgb_encoder: Video settings.
+            rgb_encoder: Settings for colour video.
+            depth_encoder: Settings for depth video.
             encoder_queue_maxsize: Frames that may wait for each encoder.
             when_full: `block` or `drop`, see `create`.
+            recover: What becomes of an unfinished episode. True stores it, up to its last frame that has its row and
+                all of its pictures. False removes it, and a warning says how many frames that were.
 
         Returns:
             The dataset, open for recording; the next episode follows the last whole one.
@@ -194,14 +219,15 @@ class LeRobotDataset:
         """
         meta = LeRobotDatasetMetadata(repo_id, root)
         _refuse_unrecordable(meta.info)
-        return cls._record(
-            meta, RecorderSettings(rgb_encoder or RGBEncoderConfig(), encoder_queue_maxsize, when_full), tolerance_s
-        )
+        colour = rgb_encoder or RGBEncoderConfig()
+        settings = RecorderSettings(colour, encoder_queue_maxsize, when_full, depth_encoder, recover)
+        return cls._record(meta, settings, tolerance_s)
 
     @classmethod
     def _record(cls, meta: LeRobotDatasetMetadata, settings: RecorderSettings, tolerance_s: float) -> Self:
         dataset = cls.__new__(cls)
         dataset.meta = meta
+        dataset._decoding, dataset._caching = choose_backend(), (None, DEFAULT_CACHE_BYTES)
         dataset._setup(tolerance_s=tolerance_s)
         dataset._reader = None
         dataset._recorder = Recorder(meta, settings)
@@ -259,6 +285,11 @@ class LeRobotDataset:
             self._reader = self._make_reader()
         return self._reader
 
+    @property
+    def frame_cache(self) -> FrameCache | None:
+        """Where decoded pictures are kept, if anywhere."""
+        return self.reader.cache
+
     def _writer(self) -> Recorder:
         if self._recorder is None:
             raise DatasetError(
@@ -267,12 +298,16 @@ class LeRobotDataset:
             )
         return self._recorder
 
-    def add_frame(self, frame: Mapping[str, Any]) -> bool:
+    def add_frame(self, frame: Mapping[str, Any], timestamp: float | None = None) -> bool:
         """Add one frame to the current episode. `frame` is not changed and may be reused.
 
         Args:
             frame: Every feature but the five defaults, and `task`. Pictures (H, W, C) or (C, H, W), uint8 or float in
                 [0, 1]. An item that was read fits: `add_frame(other[i])`.
+            timestamp: When it was taken, seconds on any steady clock. It does not change the `timestamp` column, which
+                is the number of the frame divided by fps; the episode's true rate and its worst gap are stored beside
+                it, and a warning tells if they differ from fps by more than 3 %. None takes the time of the call and
+                never warns.
 
         Returns:
             False when the frame was dropped because an encoder's queue was full (`when_full="drop"`).
@@ -281,12 +316,14 @@ class LeRobotDataset:
             FeatureError: The frame does not fit; nothing of it is stored and the episode can go on.
             DatasetError: Not recording, or storing failed.
         """
-        return self._writer().add(frame)
+        return self._writer().add(frame, timestamp)
 
-    def save_episode(self, *, wait: bool = True) -> None:
+    def save_episode(self, episode_data: None = None, parallel_encoding: bool = True, *, wait: bool = True) -> None:
         """End the current episode and store it.
 
         Args:
+            episode_data: Accepted for LeRobot's programs; must be None.
+            parallel_encoding: Accepted for LeRobot's programs; cameras are always encoded in parallel, while recorded.
             wait: Whether to return only when it is durable: the default. With False the next episode can begin at once,
                 while this one is stored in the background, in order; `flush` waits, a failure is raised by
                 the next call.
@@ -294,6 +331,8 @@ class LeRobotDataset:
         Raises:
             DatasetError: There is no frame, or storing failed; earlier episodes are safe, this one is discarded.
         """
+        if episode_data is not None:
+            raise DatasetError("save_episode() stores the frames that were added; it takes no others.")
         self._writer().save(wait=wait)
 
     def flush(self) -> None:
@@ -337,14 +376,17 @@ class LeRobotDataset:
     def __getitem__(self, key: slice) -> list[Item]: ...
     def __getitem__(self, key: int | slice) -> Item | list[Item]:
         if isinstance(key, slice):
-            return [self[i] for i in range(*key.indices(len(self)))]
-        return self._finished(self.reader.item(int(key)))
+            return self.__getitems__(range(*key.indices(len(self))))
+        item = self.reader.item(int(key), as_float=not self.return_uint8)
+        return finish(item, self._cameras, as_uint8=True, image_transforms=self.image_transforms)
 
-    def __getitems__(self, positions: Sequence[int]) -> list[Item]:
-        """Return several items at once, which decodes neighbouring frames together. Called by torch's DataLoader.
+    def __getitems__(self, positions: Sequence[int]) -> ItemBatch:
+        """Return several items at once: quicker, because pictures are decoded file by file, each frame once.
+
+        Called by torch's DataLoader. The tensors of a feature are parts of one, see `collate_items`.
 
         Args:
-            positions: Positions in the opened dataset, in any order.
+            positions: Positions in the opened dataset, in any order, repeats allowed.
 
         Returns:
             One item for each position.
@@ -353,10 +395,8 @@ class LeRobotDataset:
             IndexError: Beyond the end.
             DatasetFormatError: A file contradicts the metadata.
         """
-        return [self._finished(item) for item in self.reader.items([int(position) for position in positions])]
-
-    def _finished(self, item: Item) -> Item:
-        return finish(item, self._cameras, as_uint8=self.return_uint8, image_transforms=self.image_transforms)
+        columns = self.reader.batch(positions, as_float=not self.return_uint8)
+        return batch_items(columns, len(positions), self._cameras, self.image_transforms)
 
     def numpy_item(self, position: int) -> Item:
         """Return an item as numpy arrays; needs no torch. Picture transforms are not applied.
@@ -371,8 +411,7 @@ class LeRobotDataset:
             IndexError: Beyond the end.
             DatasetFormatError: A file contradicts the metadata.
         """
-        item = self.reader.item(position)
-        return item if self.return_uint8 else numpy_pictures(item, self._cameras)
+        return self.reader.item(position, as_float=not self.return_uint8)
 
     def get_raw_item(self, position: int) -> Item:
         """Return one row of the table as tensors: no videos, no windows, no task text.
@@ -450,10 +489,19 @@ class ColumnView(Sequence[Item]):
 
 def _refuse_unrecordable(info: DatasetInfo) -> None:
     for name, feature in info.features.items():
-        if feature.dtype == "language":
-            raise FeatureError(f"Feature {name!r}: columns of dtype 'language' cannot be recorded by this version.")
-        if feature.is_camera and feature.hwc[2] != 3:
-            raise FeatureError(f"Camera {name!r} with {feature.hwc[2]} channels: this version records 3 channels only.")
+        if feature.dtype == "language" and name not in LANGUAGE_COLUMNS:
+            raise FeatureError(f"Feature {name!r}: language columns are called {' and '.join(LANGUAGE_COLUMNS)}.")
+        if not feature.is_camera:
+            continue
+        channels = feature.hwc[2]
+        if channels == 1 and not feature.is_depth:
+            raise FeatureError(
+                f"Camera {name!r} has 1 channel, but is not declared to hold depth maps.",
+                hint='Declare "info": {"is_depth_map": True}, or record gray pictures with 3 channels.',
+            )
+        if channels != (1 if feature.is_depth else 3):
+            what = "depth maps have 1" if feature.is_depth else "colour pictures have 3"
+            raise FeatureError(f"Camera {name!r} with {channels} channels cannot be recorded; {what}.")
 
 
 def _undo_create(folder: Path) -> None:

@@ -217,6 +217,20 @@ class Window:
             return wanted, np.zeros(len(wanted), dtype=np.bool_)
         return np.clip(wanted, 0, length - 1), (wanted < 0) | (wanted >= length)
 
+    def many(self, frames: Ints, lengths: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
+        """Return the frames of the windows at several frames, and which are padding.
+
+        Args:
+            frames: The frames they are put at, (B,).
+            lengths: Lengths of their episodes, (B,).
+
+        Returns:
+            As `frames`, but each (B, offsets).
+        """
+        wanted = frames[:, None] + self._offsets
+        ends = lengths[:, None]
+        return np.clip(wanted, 0, ends - 1), (wanted < 0) | (wanted >= ends)
+
 
 def windows(
     delta_timestamps: Mapping[str, Sequence[float]] | None, features: Mapping[str, Any], fps: int, tolerance_s: float

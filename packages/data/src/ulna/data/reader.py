@@ -1,30 +1,53 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads items: rows by offset, windows with padding masks, pictures from tables and videos. Numpy only."""
+"""Reads items: rows by offset, windows with padding masks, one item or a whole batch at a time. Numpy only.
+
+Pictures are left to `picture_reading`, which decodes those of a batch together.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ulna.core.errors import DatasetFormatError, FrameTimestampError
-from ulna.data.depth import DepthUnit, depth_codecs
+from ulna.core.errors import DatasetFormatError
+from ulna.data.depth import DepthUnit
 from ulna.data.features import Feature
-from ulna.data.images import decode_depth, decode_picture
+from ulna.data.frame_cache import FrameCache
 from ulna.data.index import FrameIndex, Position, windows
-from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.picture_reading import PictureReader, Place
 from ulna.data.table_store import TableFile, TableStore
-from ulna.data.video_decoding import PictureLayout, decoder_pool
+from ulna.data.video_backends import BackendName
 
 __all__ = ["DatasetReader"]
 
 Item = dict[str, Any]
+Ints = npt.NDArray[np.int64]
+
+
+class _Rows(NamedTuple):
+    """Where the frames of a batch stand.
+
+    Attributes:
+        wheres: Episode and frame of each.
+        positions: Position of each in the opened dataset, none negative.
+        tables: Table of each.
+        starts: Row in that table of the first frame of its episode, (B,).
+        frames: Frame inside its episode, (B,).
+        lengths: Length of its episode, (B,).
+        groups: Every table with the places in the batch that stand in it; one entry of None for all.
+    """
+
+    wheres: list[Position]
+    positions: list[int]
+    tables: list[TableFile]
+    starts: Ints
+    frames: Ints
+    lengths: Ints
+    groups: list[tuple[TableFile, Ints | None]]
 
 
 class DatasetReader:
@@ -37,6 +60,8 @@ class DatasetReader:
         tolerance_s: Allowed deviation of times.
         depth_output_unit: Unit of depth maps that are read.
         store: Where rows come from; by default whole data files are opened when first needed.
+        backend: What decodes colour videos.
+        make_cache: Called with the index of the frames, makes the cache of decoded ones; None keeps none.
 
     Raises:
         DatasetError: An episode does not exist, or a window names an unknown feature or a time between frames.
@@ -51,6 +76,8 @@ class DatasetReader:
         tolerance_s: float = 1e-4,
         depth_output_unit: DepthUnit = "mm",
         store: TableStore | None = None,
+        backend: BackendName = "pyav",
+        make_cache: Callable[[LeRobotDatasetMetadata, FrameIndex], FrameCache | None] | None = None,
     ) -> None:
         table = meta.episodes
         self.meta = meta
@@ -58,19 +85,18 @@ class DatasetReader:
         self.tolerance_s = tolerance_s
         self._refuse_broken()
         self._features = meta.parsed_features
-        self._depth, self._depth_unit = depth_codecs(self._features), depth_output_unit
         self._windows = windows(delta_timestamps, self._features, meta.fps, tolerance_s)
         self._data_files = table.data_files
-        self._video_files = table.video_files
-        self._video_keys = meta.video_keys
-        self._video_starts = {key: starts.tolist() for key, starts in table.video_starts.items()}
         self._starts = table.starts.tolist()
         self._tasks = list(meta.tasks)
         self._store = store or TableStore(meta.root, meta.info.data_path, self._features)
         self._numeric = [f for f in self._features.values() if f.is_numeric]
         self._dtypes = {f.name: f.item_dtype for f in self._numeric}
         self._shapes = {f.name: f.item_shape for f in self._numeric}
-        self._others = [f for f in self._features.values() if not f.is_numeric and f.dtype != "video"]
+        self._texts = [f for f in self._features.values() if not f.is_numeric and not f.is_camera]
+        self._image_keys, self._video_keys = meta.image_keys, meta.video_keys
+        self.cache = make_cache(meta, self.index) if make_cache else None
+        self._pictures = PictureReader(meta, tolerance_s, depth_output_unit, backend, self.cache)
 
     def _refuse_broken(self) -> None:
         broken = [e for e in self.index.episodes if e in self.meta.broken]
@@ -85,22 +111,6 @@ class DatasetReader:
     def __len__(self) -> int:
         return len(self.index)
 
-    def items(self, positions: Sequence[int]) -> list[Item]:
-        """Return several items, see `item`.
-
-        Args:
-            positions: Positions in the opened dataset, in any order.
-
-        Returns:
-            One item for each position.
-
-        Raises:
-            IndexError: Beyond the end.
-            FrameTimestampError: A video has no frame at the time; episode, frame and file are named.
-            DatasetFormatError: A file contradicts the metadata.
-        """
-        return [self.item(position) for position in positions]
-
     def raw_item(self, position: int) -> Item:
         """Return one row of the table: no videos, no windows, pictures decoded.
 
@@ -111,15 +121,19 @@ class DatasetReader:
         table, start = self._rows(where)
         row = start + where.frame
         item: Item = {f.name: table.numbers[f.name][row].astype(self._dtypes[f.name]) for f in self._numeric}
-        for feature in self._others:
-            item[feature.name] = self._other(feature, table, row)
-        return item
+        for feature in self._texts:
+            item[feature.name] = table.others[feature.name][row].as_py()
+        place = Place(where.episode, where.frame, position % len(self), table, row)
+        pictures = self._pictures.read({key: [place] for key in self._image_keys}, as_float=False)
+        item.update({key: found[0] for key, found in pictures.items()})
+        return {name: item[name] for name in self._features if name in item}
 
-    def item(self, position: int) -> Item:
-        """Return one item: pictures uint8 with channels first, depth maps float32, numbers of the dtype LeRobot reads.
+    def item(self, position: int, *, as_float: bool = False) -> Item:
+        """Return one item: pictures with channels first, depth maps float32, numbers of the dtype LeRobot reads.
 
         Args:
             position: Position in the opened dataset.
+            as_float: Whether colour pictures are float32 in [0, 1], else uint8.
 
         Returns:
             Feature to array or text, `<feature>_is_pad` for each window, and `task`.
@@ -131,33 +145,143 @@ class DatasetReader:
         """
         where = self.index.locate(position)
         table, start = self._rows(where)
-        row, wins, numbers, dtypes = start + where.frame, self._windows, table.numbers, self._dtypes
+        row, wins, numbers = start + where.frame, self._windows, table.numbers
         item: Item = {}
-        for name, dtype in dtypes.items():
+        for name, dtype in self._dtypes.items():
             if name not in wins:
                 # A slice keeps scalars arrays; astype copies, so nobody can write into the cached column.
                 item[name] = numbers[name][row : row + 1].astype(dtype).reshape(self._shapes[name])
-        for feature in self._others:
+        for feature in self._texts:
             if feature.name not in wins:
-                item[feature.name] = self._other(feature, table, row)
-        frames = {}
+                item[feature.name] = table.others[feature.name][row].as_py()
+        frames: dict[str, Ints] = {}
         for name, window in wins.items():
             frames[name], item[f"{name}_is_pad"] = window.frames(where.frame, where.length)
-            self._window_values(item, name, table, start + frames[name])
-        self._add_videos(item, where, frames)
-        task = int(numbers["task_index"][row])
-        item["task"] = self._task(task, where)
+            if name in self._dtypes:
+                item[name] = numbers[name][start + frames[name]].astype(self._dtypes[name])
+            elif not self._features[name].is_camera:
+                column = table.others[name]
+                item[name] = [column[start + frame].as_py() for frame in frames[name].tolist()]
+        if self._image_keys or self._video_keys:
+            first = position % len(self) - where.frame
+            self._add_pictures(item, Place(where.episode, where.frame, first, table, start), frames, as_float)
+        item["task"] = self._task(int(numbers["task_index"][row]), where)
         return item
 
-    def _window_values(self, item: Item, name: str, table: TableFile, rows: npt.NDArray[np.int64]) -> None:
-        feature = self._features[name]
-        if feature.is_numeric:
-            item[name] = table.numbers[name][rows].astype(self._dtypes[name])
-        elif feature.dtype == "image":
-            decoded = {row: self._other(feature, table, row) for row in dict.fromkeys(rows.tolist())}
-            item[name] = np.stack([decoded[row] for row in rows.tolist()])
-        elif feature.dtype != "video":
-            item[name] = [self._other(feature, table, row) for row in rows.tolist()]
+    def _add_pictures(self, item: Item, here: Place, frames: Mapping[str, Ints], as_float: bool) -> None:
+        """Read the pictures of one item; `here` gives position and row of the first frame of its episode."""
+        wanted = {}
+        for key in (*self._image_keys, *self._video_keys):
+            chosen = [here.frame] if key not in frames else frames[key].tolist()
+            wanted[key] = [
+                Place(here.episode, frame, here.position + frame, here.table, here.row + frame) for frame in chosen
+            ]
+        for key, found in self._pictures.read(wanted, as_float=as_float).items():
+            item[key] = found if key in frames else found[0]
+
+    def items(self, positions: Sequence[int], *, as_float: bool = False) -> list[Item]:
+        """Return several items, see `item`; quicker than one by one.
+
+        The values of one feature are parts of one array. Pictures are decoded file by file, each frame once.
+
+        Args:
+            positions: Positions in the opened dataset, in any order, repeats allowed.
+            as_float: Whether colour pictures are float32 in [0, 1].
+
+        Returns:
+            One item for each position.
+
+        Raises:
+            IndexError: Beyond the end.
+            FrameTimestampError: A video has no frame at the time; episode, frame and file are named.
+            DatasetFormatError: A file contradicts the metadata.
+        """
+        columns = self.batch(positions, as_float=as_float)
+        return [
+            {name: v[n, ...] if isinstance(v, np.ndarray) else v[n] for name, v in columns.items()}
+            for n in range(len(positions))
+        ]
+
+    def batch(self, positions: Sequence[int], *, as_float: bool = False) -> dict[str, Any]:
+        """Return several items as columns.
+
+        Args:
+            positions: Positions in the opened dataset, in any order, repeats allowed.
+            as_float: Whether colour pictures are float32 in [0, 1].
+
+        Returns:
+            The keys of an item, each with an array (B, ...), or a list where values are texts or differ in size.
+
+        Raises:
+            IndexError: Beyond the end.
+            FrameTimestampError: A video has no frame at the time; episode, frame and file are named.
+            DatasetFormatError: A file contradicts the metadata.
+        """
+        if not len(positions):
+            return {}
+        rows, wins = self._locate(positions), self._windows
+        here = rows.starts + rows.frames
+        columns: dict[str, Any] = {n: self._numbers(n, rows, here) for n in self._dtypes if n not in wins}
+        for feature in self._texts:
+            if feature.name not in wins:
+                columns[feature.name] = _texts(feature, rows, here)
+        frames: dict[str, Ints] = {}
+        for name, window in wins.items():
+            frames[name], columns[f"{name}_is_pad"] = window.many(rows.frames, rows.lengths)
+            if name in self._dtypes:
+                columns[name] = self._numbers(name, rows, rows.starts[:, None] + frames[name])
+            elif not self._features[name].is_camera:
+                columns[name] = _texts(self._features[name], rows, rows.starts[:, None] + frames[name])
+        if self._image_keys or self._video_keys:
+            self._add_picture_columns(columns, rows, frames, as_float)
+        tasks = self._numbers("task_index", rows, here).tolist()
+        columns["task"] = [self._task(task, where) for task, where in zip(tasks, rows.wheres, strict=True)]
+        return columns
+
+    def _locate(self, positions: Sequence[int]) -> _Rows:
+        total = len(self)
+        wheres = [self.index.locate(int(position)) for position in positions]
+        found = [self._rows(where) for where in wheres]
+        tables = [table for table, _ in found]
+        starts = np.fromiter((start for _, start in found), np.int64, len(found))
+        frames = np.fromiter((where.frame for where in wheres), np.int64, len(wheres))
+        lengths = np.fromiter((where.length for where in wheres), np.int64, len(wheres))
+        places: dict[int, list[int]] = {}
+        for n, table in enumerate(tables):
+            places.setdefault(id(table), []).append(n)
+        if len(places) == 1:
+            groups: list[tuple[TableFile, Ints | None]] = [(tables[0], None)]
+        else:
+            groups = [(tables[some[0]], np.asarray(some)) for some in places.values()]
+        return _Rows(wheres, [int(p) % total for p in positions], tables, starts, frames, lengths, groups)
+
+    def _numbers(self, name: str, rows: _Rows, wanted: Ints) -> npt.NDArray[Any]:
+        """Return the values of a column in rows of any shape (B, ...), each in the table of its place."""
+        dtype = self._dtypes[name]
+        if rows.groups[0][1] is None:
+            return rows.groups[0][0].numbers[name][wanted].astype(dtype, copy=False)
+        values = np.empty((*wanted.shape, *self._shapes[name]), dtype)
+        for table, some in rows.groups:
+            values[some] = table.numbers[name][wanted[some]]
+        return values
+
+    def _add_picture_columns(
+        self, columns: dict[str, Any], rows: _Rows, frames: Mapping[str, Ints], as_float: bool
+    ) -> None:
+        wanted: dict[str, list[Place]] = {}
+        for key in (*self._image_keys, *self._video_keys):
+            chosen = frames[key].tolist() if key in frames else [[where.frame] for where in rows.wheres]
+            places = wanted[key] = []
+            for n, where in enumerate(rows.wheres):
+                first, start, table = rows.positions[n] - where.frame, int(rows.starts[n]), rows.tables[n]
+                places += [Place(where.episode, f, first + f, table, start + f) for f in chosen[n]]
+        for key, found in self._pictures.read(wanted, as_float=as_float).items():
+            size = frames[key].shape[1] if key in frames else 0
+            if isinstance(found, np.ndarray):
+                columns[key] = found.reshape(-1, size, *found.shape[1:]) if size else found
+            else:
+                parts = range(0, len(found), size) if size else range(0)
+                columns[key] = [np.stack(found[n : n + size]) for n in parts] if size else found
 
     def _rows(self, where: Position) -> tuple[TableFile, int]:
         file = self._data_files[where.episode]
@@ -183,61 +307,11 @@ class DatasetReader:
             )
         return self._tasks[number]
 
-    def _other(self, feature: Feature, table: TableFile, row: int) -> Any:
-        value = table.others[feature.name][row]
-        if feature.dtype != "image":
-            return value.as_py()
-        where = f"{table.path}: {feature.name!r} in row {row}"
-        codec = self._depth.get(feature.name)
-        if codec is None:
-            return decode_picture(value.as_buffer(), where)
-        return codec.decode(decode_depth(value.as_buffer(), where), self._depth_unit)
 
-    def _add_videos(self, item: Item, where: Position, frames: Mapping[str, npt.NDArray[np.int64]]) -> None:
-        keys = self._video_keys
-        if not keys:
-            return
-        if len(keys) > 1 and not _in_worker():
-            results = list(_threads().map(lambda key: self._video(key, where, frames.get(key)), keys))
-        else:
-            results = [self._video(key, where, frames.get(key)) for key in keys]
-        item.update(zip(keys, results, strict=True))
-
-    def _video(self, key: str, where: Position, frames: npt.NDArray[np.int64] | None) -> npt.NDArray[Any]:
-        path = self._video_path(key, self._video_files[key][where.episode])
-        first = self._video_starts[key][where.episode]
-        wanted = [where.frame] if frames is None else frames.tolist()
-        codec = self._depth.get(key)
-        layout: PictureLayout = "rgb" if codec is None else "gray16"
-        try:
-            pictures = decoder_pool().read(path, [first + f / self.meta.fps for f in wanted], self.tolerance_s, layout)
-        except FrameTimestampError as error:
-            raise FrameTimestampError(
-                f"Episode {where.episode}, frame {where.frame}, camera {key!r}: "
-                f"{error.message} (tolerance {self.tolerance_s} s)."
-            ) from error
-        if codec is not None:
-            pictures = codec.decode(pictures, self._depth_unit)
-        return pictures[0] if frames is None else pictures
-
-    def _video_path(self, key: str, file: FileId) -> Path:
-        return file.path(self.meta.root, self.meta.info.video_template, key)
-
-
-_pool: tuple[int, ThreadPoolExecutor] | None = None
-
-
-def _threads() -> ThreadPoolExecutor:
-    """Return the decoding threads of this process; a forked one makes its own."""
-    global _pool
-    if _pool is None or _pool[0] != os.getpid():
-        _pool = (os.getpid(), ThreadPoolExecutor(max_workers=os.cpu_count() or 1, thread_name_prefix="decode"))
-    return _pool[1]
-
-
-def _in_worker() -> bool:
-    """Whether this process is a worker of a torch DataLoader, whose siblings use the other cores."""
-    import sys
-
-    torch_data = sys.modules.get("torch.utils.data")
-    return torch_data is not None and torch_data.get_worker_info() is not None
+def _texts(feature: Feature, rows: _Rows, wanted: Ints) -> list[Any]:
+    """Return texts, or whatever else is no number, in rows (B,) or (B, T)."""
+    columns = [table.others[feature.name] for table in rows.tables]
+    if wanted.ndim == 1:
+        return [column[row].as_py() for column, row in zip(columns, wanted.tolist(), strict=True)]
+    pairs = zip(columns, wanted.tolist(), strict=True)
+    return [[column[row].as_py() for row in some] for column, some in pairs]

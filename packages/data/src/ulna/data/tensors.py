@@ -3,30 +3,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ulna.core.errors import MissingDependencyError
 
-__all__ = ["finish", "numpy_pictures", "to_torch"]
+__all__ = ["ItemBatch", "batch_items", "collate_items", "finish", "to_torch"]
+
+Item = dict[str, Any]
 
 
-def numpy_pictures(item: dict[str, Any], cameras: Collection[str]) -> dict[str, Any]:
-    """Scale the pictures of an item to float32 in [0, 1], in place.
+class ItemBatch(list[Item]):
+    """Items that were read together. Made by `LeRobotDataset.__getitems__`.
+
+    Attributes:
+        columns: The same values by key: tensors (B, ...), or lists.
+    """
+
+    def __init__(self, items: Iterable[Item], columns: dict[str, Any]) -> None:
+        super().__init__(items)
+        self.columns = columns
+
+
+def batch_items(
+    columns: dict[str, Any],
+    count: int,
+    cameras: Collection[str],
+    image_transforms: Callable[[Any], Any] | None = None,
+) -> ItemBatch:
+    """Turn columns that were read into items of tensors, which are parts of the columns.
 
     Args:
-        item: Item whose colour pictures are uint8.
+        columns: Key to an array (B, ...), or a list. Not changed.
+        count: Number of items.
         cameras: Keys of the colour pictures.
+        image_transforms: Called with each of them.
 
     Returns:
-        The same item.
+        The items.
+
+    Raises:
+        MissingDependencyError: torch is not installed.
     """
-    for key in cameras:
-        if key in item:
-            item[key] = np.divide(item[key], np.float32(255), dtype=np.float32)
-    return item
+    torch = _torch()
+    stacked: dict[str, Any] = {}
+    parts: dict[str, Sequence[Any]] = {}
+    for key, value in columns.items():
+        if isinstance(value, np.ndarray):
+            stacked[key] = torch.from_numpy(value)
+            parts[key] = stacked[key].unbind(0)
+        else:
+            arrays = [torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in value]
+            stacked[key] = parts[key] = arrays
+        if image_transforms is not None and key in cameras:
+            stacked[key] = parts[key] = [image_transforms(part) for part in parts[key]]
+    return ItemBatch(({key: part[n] for key, part in parts.items()} for n in range(count)), stacked)
+
+
+def collate_items(items: Sequence[Item]) -> Item:
+    """Return a batch of items: tensors stacked, everything else as lists. For `DataLoader(collate_fn=...)`.
+
+    Items that were read together need no work: their tensors are parts of one already.
+
+    Args:
+        items: At least one item, all with the same keys.
+
+    Returns:
+        Key to tensor (B, ...), or a list.
+
+    Raises:
+        MissingDependencyError: torch is not installed.
+    """
+    torch = _torch()
+    columns = items.columns if isinstance(items, ItemBatch) else {k: [item[k] for item in items] for k in items[0]}
+    return {
+        key: torch.stack(value) if isinstance(value, list) and torch.is_tensor(value[0]) else value
+        for key, value in columns.items()
+    }
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependencyError(
+            "torch", "dataset[i]", "pip install 'ulna-data[torch]' (or use numpy_item)"
+        ) from error
+    return torch
 
 
 def to_torch(item: dict[str, Any], cameras: Collection[str], *, as_uint8: bool) -> dict[str, Any]:
@@ -43,12 +108,7 @@ def to_torch(item: dict[str, Any], cameras: Collection[str], *, as_uint8: bool) 
     Raises:
         MissingDependencyError: torch is not installed.
     """
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependencyError(
-            "torch", "dataset[i]", "pip install 'ulna-data[torch]' (or use numpy_item)"
-        ) from error
+    torch = _torch()
     for key, value in item.items():
         if isinstance(value, np.ndarray):
             tensor = torch.from_numpy(value)
