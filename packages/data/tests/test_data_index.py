@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import DatasetError
-from ulna.data.index import FrameIndex, Window, frame_offsets, windows
+from ulna.data.index import ConcatIndex, FrameIndex, Window, frame_offsets, share, windows
 
 LENGTHS = st.lists(st.integers(1, 7), min_size=1, max_size=6)
 
@@ -94,3 +94,31 @@ def test_unknown_episode_is_named_with_the_range(wrong: list[int]) -> None:
 def test_episode_that_was_not_opened_has_no_positions() -> None:
     with pytest.raises(DatasetError, match="Episode 1 is not among"):
         build([2, 2, 2], [0, 2]).positions(1)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 5), max_size=8))
+def test_every_position_of_datasets_in_a_row(lengths: list[int]) -> None:
+    index = ConcatIndex(lengths)
+    rows = [(part, inner) for part, length in enumerate(lengths) for inner in range(length)]
+    assert len(index) == len(rows)
+    assert [index.locate(i) for i in range(len(rows))] == rows
+    assert [index.locate(i - len(rows)) for i in range(len(rows))] == rows
+    for part in range(len(lengths)):
+        assert [rows[i] for i in index.positions(part)] == [row for row in rows if row[0] == part]
+    for position in (len(rows), -len(rows) - 1):
+        with pytest.raises(IndexError, match="outside"):
+            index.locate(position)
+
+
+@given(st.integers(0, 500), st.integers(1, 40))
+def test_shares_are_complete_disjoint_and_even(total: int, parts: int) -> None:
+    shares = [share(total, part, parts) for part in range(parts)]
+    assert [i for s in shares for i in s] == list(range(total))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize("part", [-1, 3])
+def test_a_share_that_is_not_there(part: int) -> None:
+    with pytest.raises(DatasetError, match=f"no part {part} of 3"):
+        share(10, part, 3)

@@ -5,15 +5,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ulna.core.errors import DatasetError, nearest
 from ulna.data.dataset import LeRobotDataset
+from ulna.data.depth import DepthUnit
 from ulna.data.features import DEFAULT_FEATURES, Feature
 from ulna.data.index import ConcatIndex
-from ulna.data.stats import Stats, aggregate_stats
+from ulna.data.layout import FileId
+from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.quantiles import FeatureSketch
+from ulna.data.sketch_files import read_sketch_file
+from ulna.data.sketches import EpisodeSketches, merged_stats
+from ulna.data.stats import Stats
 
 __all__ = ["MultiLeRobotDataset", "MultiMetadata"]
 
@@ -22,29 +28,52 @@ logger = logging.getLogger(__name__)
 Item = dict[str, Any]
 
 
-@dataclass(frozen=True)
 class MultiMetadata:
     """What several datasets have in common. Made by `MultiLeRobotDataset`.
+
+    Args:
+        parts: Metadata of the datasets, in order; of the same frame rate.
+        common: The features that all of them have.
 
     Attributes:
         repo_ids: The datasets, in order.
         fps: Frames per second of all of them.
         features: The common features in plain form.
-        stats: Their statistics over all datasets.
         camera_keys: The common cameras.
         depth_keys: Those that hold depth maps.
         total_episodes: Episodes of all datasets.
         total_frames: Frames of all datasets.
     """
 
-    repo_ids: tuple[str, ...]
-    fps: int
-    features: dict[str, dict[str, Any]]
-    stats: Stats
-    camera_keys: list[str]
-    depth_keys: list[str]
-    total_episodes: int
-    total_frames: int
+    def __init__(self, parts: Sequence[LeRobotDatasetMetadata], common: Mapping[str, Feature]) -> None:
+        self._parts = tuple(parts)
+        self.repo_ids = [part.repo_id for part in parts]
+        self.fps = parts[0].fps
+        self.features = {name: feature.to_dict() for name, feature in common.items()}
+        self.camera_keys = [name for name, feature in common.items() if feature.is_camera]
+        self.depth_keys = [name for name, feature in common.items() if feature.is_depth]
+        self.total_episodes = sum(part.total_episodes for part in parts)
+        self.total_frames = sum(part.total_frames for part in parts)
+
+    @cached_property
+    def stats(self) -> Stats:
+        """Statistics of the common features over all episodes of all datasets, as if they were one.
+
+        Quantiles are left out, with a warning, where a dataset has no sketches of its episodes.
+        """
+        merged = merged_stats((part.stats or {}, _sketches(part)) for part in self._parts)
+        return {name: values for name, values in merged.items() if name in self.features}
+
+
+def _sketches(meta: LeRobotDatasetMetadata) -> EpisodeSketches:
+    """Return one sketch for each feature of which every episode has one."""
+    episodes: dict[int, EpisodeSketches] = {}
+    for path in sorted((meta.root / "meta/sketches").glob("chunk-*/file-*.parquet")):
+        file = FileId(int(path.parent.name.removeprefix("chunk-")), int(path.stem.removeprefix("file-")))
+        episodes.update(read_sketch_file(meta.root, file))
+    whole = [episodes.get(episode, {}) for episode in range(meta.total_episodes)]
+    names = set.intersection(*(set(sketches) for sketches in whole)) if whole else set()
+    return {name: FeatureSketch.merged([sketches[name] for sketches in whole]) for name in names}
 
 
 class _Part(LeRobotDataset):
@@ -52,7 +81,7 @@ class _Part(LeRobotDataset):
 
     def narrow(self, features: Mapping[str, Feature], delta_timestamps: Mapping[str, Sequence[float]] | None) -> None:
         self.meta.info.features = dict(features)
-        self._cameras = frozenset(self.meta.camera_keys)
+        self._cameras = frozenset(self.meta.camera_keys) - frozenset(self.meta.depth_keys)
         self.delta_timestamps = dict(delta_timestamps) if delta_timestamps else None
         self._reader = self._make_reader()
 
@@ -74,6 +103,7 @@ class MultiLeRobotDataset:
         download_videos: Without effect on datasets that are on this machine.
         video_backend: Video decoder, see `LeRobotDataset`.
         return_uint8: Whether pictures are uint8 instead of float32 in [0, 1].
+        depth_output_unit: Unit of depth maps and of their statistics: `mm` or `m`.
 
     Raises:
         DatasetError: No dataset, one twice or unknown, different frame rates, a common feature that differs in kind,
@@ -93,6 +123,7 @@ class MultiLeRobotDataset:
         video_backend: str | None = None,
         *,
         return_uint8: bool = False,
+        depth_output_unit: DepthUnit = "mm",
     ) -> None:
         self.repo_ids = list(repo_ids)
         self.root = None if root is None else Path(root)
@@ -109,6 +140,7 @@ class MultiLeRobotDataset:
                 tolerance_s=self.tolerances_s[name],
                 video_backend=video_backend,
                 return_uint8=return_uint8,
+                depth_output_unit=depth_output_unit,
             )
             for name in self.repo_ids
         ]
@@ -120,7 +152,7 @@ class MultiLeRobotDataset:
         self._refuse_windows(common)
         for part in self._parts:
             part.narrow({name: part.meta.parsed_features[name] for name in common}, self.delta_timestamps)
-        self.meta = self._metadata(common)
+        self.meta = MultiMetadata([part.meta for part in self._parts], common)
         self._index = ConcatIndex([len(part) for part in self._parts])
 
     def _refuse_names(self) -> None:
@@ -145,19 +177,6 @@ class MultiLeRobotDataset:
                 f"delta_timestamps names {key!r}, which {', '.join(lacking)} does not have.",
                 hint=f"Features of all datasets: {', '.join(common)}.",
             )
-
-    def _metadata(self, common: Mapping[str, Feature]) -> MultiMetadata:
-        merged = aggregate_stats([part.meta.stats or {} for part in self._parts])
-        return MultiMetadata(
-            tuple(self.repo_ids),
-            self.fps,
-            {name: feature.to_dict() for name, feature in common.items()},
-            {name: values for name, values in merged.items() if name in common},
-            [name for name, feature in common.items() if feature.is_camera],
-            [name for name, feature in common.items() if feature.is_depth],
-            sum(part.meta.total_episodes for part in self._parts),
-            sum(part.meta.total_frames for part in self._parts),
-        )
 
     @property
     def repo_id_to_index(self) -> dict[str, int]:
