@@ -41,6 +41,7 @@ def test_finalize_joins_files_and_leaves_nothing(scene: Any, tmp_path: Path, fil
         "meta/info.json",
         "meta/stats.json",
         "meta/tasks.parquet",
+        "meta/ulna_recording.jsonl",
         f"videos/{CAMERA}/chunk-000/file-000.mp4",
     ]
 

@@ -17,12 +17,14 @@ from typing import Any, TypeVar
 import pyarrow.parquet as pq
 
 from ulna.core.errors import DatasetError
+from ulna.data.dataset_stats import settle_stats
 from ulna.data.episode_store import write_row_groups
 from ulna.data.episodes import write_rows
 from ulna.data.layout import EPISODES_TEMPLATE, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
-from ulna.data.recorder import Recorder
+from ulna.data.sketch_files import SKETCHES_TEMPLATE, read_sketch_file, write_sketch_file
 from ulna.data.video_concat import concatenate
+from ulna.data.workspace import Workspace
 
 __all__ = ["compact"]
 
@@ -45,27 +47,29 @@ class _Shard:
     sources: tuple[FileId, ...]
 
 
-def compact(recorder: Recorder) -> None:
-    """Join the files of the episodes that this recording added.
+def compact(meta: LeRobotDatasetMetadata, workspace: Workspace, first_episode: int) -> None:
+    """Join the files of the episodes that a recording added. For holders of the lock.
 
     Args:
-        recorder: A recorder with nothing unsaved.
+        meta: Metadata of the dataset; read again afterwards.
+        workspace: Its `.ulna` folder.
+        first_episode: The first episode that the recording added.
 
     Raises:
         DatasetError: A joined file would not hold what its parts hold, or the disk is full; nothing was changed.
     """
-    meta, workspace = recorder.meta, recorder.workspace
-    job = _Job(meta, workspace.begin_swap(), range(recorder.first_episode, meta.total_episodes))
+    job = _Job(meta, workspace.begin_swap(), range(first_episode, meta.total_episodes))
     try:
         job.prepare()
     except OSError as error:
         raise DatasetError(
             f"The files of {meta.root} could not be joined: {error}. The recording is whole as it is.",
-            hint="Free some space; the next recording into it that ends will join them.",
+            hint=f"Free some space, then: ulna dataset repair {meta.root}",
         ) from error
     if job.moves or job.deletions:
         workspace.commit_swap(job.moves, job.deletions)
         meta.reload_episodes()
+        settle_stats(meta)
 
 
 class _Job:
@@ -173,9 +177,22 @@ class _Job:
             prepared = number.path(self.folder, EPISODES_TEMPLATE)
             write_rows(prepared, part, schema)
             self.moves.append((prepared, number.path(root, EPISODES_TEMPLATE)))
+            self._join_sketches(self.episodes[first : first + len(part)], number)
             taken.append(number)
             number = number.next(meta.info.chunks_size)
         self.deletions.extend(file.path(root, EPISODES_TEMPLATE) for file in files if file not in taken)
+        moved = {target for _, target in self.moves}
+        sketches = (file.path(root, SKETCHES_TEMPLATE) for file in files)
+        self.deletions.extend(path for path in sketches if path.exists() and path not in moved)
+
+    def _join_sketches(self, episodes: range, number: FileId) -> None:
+        root, table = self.meta.root, self.meta.episodes
+        files = dict.fromkeys(table.row(episode).row for episode in episodes)
+        joined = {e: s for file in files for e, s in read_sketch_file(root, file).items() if e in episodes}
+        if joined:
+            prepared = number.path(self.folder, SKETCHES_TEMPLATE)
+            write_sketch_file(prepared, joined)
+            self.moves.append((prepared, number.path(root, SKETCHES_TEMPLATE)))
 
 
 def _renamed(shards: list[_Shard]) -> dict[FileId, FileId]:

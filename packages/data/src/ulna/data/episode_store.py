@@ -7,6 +7,7 @@ table and videos are already in place, whole and flushed to disk; counters and s
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,18 +19,26 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ulna.core.errors import DatasetError
-from ulna.core.files import atomic_path, fsync_dir, write_json
+from ulna.core.files import atomic_path, fsync_dir, make_dirs, write_json
 from ulna.data.arrow_schema import column_array, data_schema, table_columns
-from ulna.data.episodes import EpisodeRow, VideoSpan, read_stats, row_schema, write_rows
+from ulna.data.dataset_stats import DatasetTotals
+from ulna.data.episodes import EpisodeRow, VideoSpan, row_schema, write_rows
 from ulna.data.features import Feature
 from ulna.data.images import SpooledPictures
 from ulna.data.info import write_tasks
+from ulna.data.language import language_column
 from ulna.data.layout import EPISODES_TEMPLATE, STATS_PATH, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
-from ulna.data.stats import Stats, aggregate_stats, array_stats, stats_to_json
-from ulna.data.video_encoding import EncodedVideo, RGBEncoderConfig, probe_video
+from ulna.data.quantiles import EpisodeSketches
+from ulna.data.sketch_files import SKETCHES_TEMPLATE, write_sketches
+from ulna.data.stats import Stats, array_summary, stats_to_json
+from ulna.data.timing import EpisodeTiming, log_timing
+from ulna.data.video_codecs import VideoEncoderConfig
+from ulna.data.video_encoding import EncodedVideo, probe_video
 
 __all__ = ["EpisodeData", "EpisodeStore", "write_row_groups"]
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,12 +50,14 @@ class EpisodeData:
         tasks: Task of each frame.
         values: Numbers and texts of each frame.
         cameras: Camera to its encoded pictures.
+        timing: How fast it was recorded, if that is known.
     """
 
     index: int
     tasks: Sequence[str]
     values: Sequence[Mapping[str, Any]]
     cameras: Mapping[str, EncodedVideo | SpooledPictures]
+    timing: EpisodeTiming | None = None
 
 
 class EpisodeStore:
@@ -54,12 +65,12 @@ class EpisodeStore:
 
     Args:
         meta: Metadata of the dataset; kept up to date.
-        encoder: How its videos are encoded, for `info.json`.
+        encoders: How the videos of each camera are encoded, for `info.json`.
     """
 
-    def __init__(self, meta: LeRobotDatasetMetadata, encoder: RGBEncoderConfig) -> None:
+    def __init__(self, meta: LeRobotDatasetMetadata, encoders: Mapping[str, VideoEncoderConfig]) -> None:
         self.meta = meta
-        self._encoder = encoder
+        self._encoders = encoders
         self._next_frame = meta.total_frames
         data, videos, row = meta.last_files()
         size = meta.info.chunks_size
@@ -68,7 +79,7 @@ class EpisodeStore:
         self._videos = {k: videos[k].next(size) if k in videos else FileId(0, 0) for k in meta.video_keys}
         self.remove_leftovers()
         self._row_schema = _existing_row_schema(meta)
-        self._stats = self._whole_stats()
+        self._totals = DatasetTotals(meta)
 
     def remove_leftovers(self) -> None:
         """Remove the files of an episode whose storing was interrupted before it counted."""
@@ -76,17 +87,7 @@ class EpisodeStore:
         self._data.path(root, info.data_path).unlink(missing_ok=True)
         for key, file in self._videos.items():
             file.path(root, info.video_template, key).unlink(missing_ok=True)
-
-    def _whole_stats(self) -> Stats | None:
-        """Return the statistics on disk, or combine them anew when an interruption left them behind the episodes."""
-        meta = self.meta
-        if meta.total_episodes == 0:
-            return None
-        stats = meta.recorded_stats
-        if stats is not None and ("index" not in stats or int(stats["index"]["count"][0]) == meta.total_frames):
-            return stats
-        rows = (meta.episodes.row(i) for i in range(meta.total_episodes))
-        return aggregate_stats([read_stats(meta.root, r.row, EPISODES_TEMPLATE, r.index) for r in rows]) or None
+        self._row.path(root, SKETCHES_TEMPLATE).unlink(missing_ok=True)
 
     def store(self, episode: EpisodeData) -> None:
         """Make an episode part of the dataset. When this returns it survives any interruption.
@@ -98,6 +99,14 @@ class EpisodeStore:
             DatasetError: Its pictures and rows do not fit together.
             OSError: The disk is full or does not answer; the dataset is as it was before.
         """
+        try:
+            self._store(episode)
+        except BaseException:
+            self.remove_leftovers()
+            raise
+        self._complete(episode)
+
+    def _store(self, episode: EpisodeData) -> None:
         frames = len(episode.values)
         for name, camera in episode.cameras.items():
             if camera.frames != frames:
@@ -108,12 +117,14 @@ class EpisodeStore:
         for task in episode.tasks:
             tasks.setdefault(task, len(tasks))
         columns = self._columns(episode, tasks)
-        stats = self._episode_stats(columns, episode.cameras)
+        stats, sketches = self._episode_stats(columns, episode.cameras)
         self._write_table(columns, episode.cameras)
         spans = {n: self._place_video(n, v) for n, v in episode.cameras.items() if isinstance(v, EncodedVideo)}
         distinct = tuple(dict.fromkeys(episode.tasks))
         row = EpisodeRow(episode.index, distinct, self._next_frame, frames, self._data, self._row, spans, stats)
+        write_sketches(self.meta.root, self._row, {episode.index: sketches})
         self._commit(row, tasks)
+        self._totals.add(stats, sketches)
 
     def _columns(self, episode: EpisodeData, tasks: Mapping[str, int]) -> dict[str, Any]:
         frames = len(episode.values)
@@ -122,6 +133,8 @@ class EpisodeStore:
         for name, feature in self.meta.parsed_features.items():
             if not feature.is_default and not feature.is_camera:
                 values = [row[name] for row in episode.values]
+                if feature.dtype == "language":
+                    values = language_column(name, values, self.meta.fps)
                 columns[name] = np.stack(values) if feature.is_numeric else values
         columns["timestamp"] = (numbers / self.meta.fps).astype(np.float32)
         columns["frame_index"] = numbers
@@ -130,14 +143,15 @@ class EpisodeStore:
         columns["task_index"] = np.array([tasks[t] for t in episode.tasks], dtype=np.int64)
         return columns
 
-    def _episode_stats(self, columns: Mapping[str, Any], cameras: Mapping[str, Any]) -> Stats:
+    def _episode_stats(self, columns: Mapping[str, Any], cameras: Mapping[str, Any]) -> tuple[Stats, EpisodeSketches]:
         stats: Stats = {}
+        sketches: EpisodeSketches = {}
         for name, feature in self.meta.parsed_features.items():
             if feature.is_camera:
-                stats[name] = cameras[name].stats
+                stats[name], sketches[name] = cameras[name].stats, cameras[name].sketch
             elif feature.is_numeric:
-                stats[name] = array_stats(columns[name])
-        return stats
+                stats[name], sketches[name] = array_summary(columns[name])
+        return stats, sketches
 
     def _write_table(self, columns: Mapping[str, Any], cameras: Mapping[str, Any]) -> None:
         features, path = self.meta.parsed_features, self._data.path(self.meta.root, self.meta.info.data_path)
@@ -152,10 +166,10 @@ class EpisodeStore:
         feature = meta.info.features[key]
         declared = feature.extra.get("info") or {}
         if "video.codec" not in declared:
-            described = {**declared, **probe_video(video.path, self._encoder)}
+            described = {**declared, **probe_video(video.path, self._encoders[key])}
             meta.info.features[key] = replace(feature, extra={**feature.extra, "info": described})
         target = file.path(meta.root, meta.info.video_template, key)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_dirs(target.parent)
         with video.path.open("rb+") as written:
             os.fsync(written.fileno())
         video.path.replace(target)
@@ -175,15 +189,36 @@ class EpisodeStore:
         self._next_frame += row.length
         self._data, self._row = self._data.next(size), self._row.next(size)
         self._videos = {key: file.next(size) for key, file in self._videos.items()}
-        self._stats = aggregate_stats([self._stats or {}, row.stats])
-        self.write_totals()
+
+    def _complete(self, episode: EpisodeData) -> None:
+        """Write what can be derived or is not vital; the episode is stored already, so a full disk must not deny it."""
+        timing, fps = episode.timing, self.meta.fps
+        if timing is not None and timing.differs_from(fps):
+            logger.warning(
+                "Episode %d ran at %.1f Hz, and the dataset says %d: its timestamps differ from the truth by as much.",
+                episode.index,
+                timing.measured_fps,
+                fps,
+            )
+        try:
+            if timing is not None:
+                log_timing(self.meta.root, episode.index, fps, timing)
+            self.write_totals()
+        except OSError as error:
+            logger.warning(
+                "Episode %d is stored, but counters and statistics could not be brought up to it: %s. "
+                "The next episode or finalize() does that.",
+                episode.index,
+                error,
+            )
 
     def write_totals(self) -> None:
         """Bring `stats.json` and `info.json` up to the episodes that are durable."""
         meta, info = self.meta, self.meta.info
-        if self._stats is not None:
-            write_json(meta.root / STATS_PATH, stats_to_json(self._stats))
-            meta.recorded_stats = self._stats
+        stats = self._totals.stats
+        if stats is not None:
+            write_json(meta.root / STATS_PATH, stats_to_json(stats))
+            meta.recorded_stats = stats
         info.total_episodes, info.total_frames, info.total_tasks = (
             meta.total_episodes,
             self._next_frame,

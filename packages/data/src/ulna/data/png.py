@@ -35,9 +35,9 @@ def encode_png(picture: npt.NDArray[np.uint8]) -> bytes:
     rows[:, 1 : 1 + channels] = pixels[:, :channels]
     np.subtract(pixels[:, channels:], pixels[:, :-channels], out=rows[:, 1 + channels :])
     packer = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS, 9, zlib.Z_RLE)
-    body = packer.compress(rows) + packer.flush()
+    body = packer.compress(rows.data) + packer.flush()
     if len(body) * _SMOOTH < rows.size:
-        body = min(body, zlib.compress(rows, 1), key=len)
+        body = min(body, zlib.compress(rows.data, 1), key=len)
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return _SIGNATURE + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,17 +14,26 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ulna.core.errors import DatasetError
+from ulna.data.depth_recording import CameraWorker, begin_camera, recorded_depth_config, try_cameras, with_depth_unit
 from ulna.data.episode_store import EpisodeData, EpisodeStore
-from ulna.data.episodes import drop_rows
-from ulna.data.frames import FrameChecker
-from ulna.data.images import PictureSpool
+from ulna.data.features import Feature
+from ulna.data.frames import CheckedFrame, FrameChecker
+from ulna.data.interrupts import uninterrupted
 from ulna.data.metadata import LeRobotDatasetMetadata
-from ulna.data.video_encoding import RGBEncoderConfig, VideoEncoder, try_encoder
+from ulna.data.recovery import claim, recover_unfinished, remove_unfinished
+from ulna.data.row_journal import RowJournal
+from ulna.data.timing import Clock, EpisodeTiming
+from ulna.data.unfinished import ROWS_FILE
+from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig, VideoEncoderConfig
 from ulna.data.workspace import Workspace
 
 __all__ = ["Recorder", "RecorderSettings"]
 
 logger = logging.getLogger(__name__)
+
+Compact = Callable[[LeRobotDatasetMetadata, Workspace, int], None]
+
+_TELL_EVERY_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -31,14 +41,18 @@ class RecorderSettings:
     """How to record.
 
     Attributes:
-        encoder: Video settings.
+        encoder: Settings for colour video.
+        depth_encoder: Settings for depth video; None goes on as the dataset was begun.
         queue_size: Frames that may wait for each camera's encoder.
         when_full: `block` slows the caller until there is room; `drop` refuses the whole frame, row and pictures.
+        recover: Whether unfinished episodes of an interrupted recording are stored first; else they are removed.
     """
 
     encoder: RGBEncoderConfig = field(default_factory=RGBEncoderConfig)
     queue_size: int = 30
     when_full: Literal["block", "drop"] = "block"
+    depth_encoder: DepthEncoderConfig | None = None
+    recover: bool = False
 
 
 @dataclass
@@ -47,19 +61,39 @@ class _Episode:
 
     index: int
     folder: Path
-    workers: dict[str, VideoEncoder | PictureSpool]
+    clock: Clock
+    journal: RowJournal
+    workers: dict[str, CameraWorker]
     tasks: list[str] = field(default_factory=list)
     values: list[dict[str, Any]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    dropped: int = 0
+    torn: bool = False
+
+    def put(self, frame: CheckedFrame, time_s: float) -> None:
+        """Take a frame; the row counts only when its pictures are all on their way."""
+        self.journal.append(frame.task, frame.values, time_s)
+        self.torn = True
+        for name, worker in self.workers.items():
+            worker.put(frame.pictures[name])
+        self.values.append(frame.values)
+        self.times.append(time_s)
+        self.tasks.append(frame.task)
+        self.torn = False
 
     def end(self) -> None:
+        self.journal.close()
         for worker in self.workers.values():
-            worker.end()
+            worker.end(len(self.tasks))
 
     def finished(self) -> EpisodeData:
         cameras = {name: worker.finish() for name, worker in self.workers.items()}
-        return EpisodeData(self.index, self.tasks, self.values, cameras)
+        frames = len(self.tasks)
+        timing = EpisodeTiming.of(self.times[:frames], self.clock, self.dropped)
+        return EpisodeData(self.index, self.tasks, self.values[:frames], cameras, timing)
 
     def discard(self) -> None:
+        self.journal.close()
         for worker in self.workers.values():
             worker.abort()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -81,6 +115,7 @@ class Recorder:
         self.settings = settings
         self.dropped_frames = 0
         self.closed = False
+        self._next_told = 0.0
         self.workspace = Workspace(meta.root)
         if not self.workspace.lock():
             raise DatasetError(
@@ -98,19 +133,16 @@ class Recorder:
 
     def _prepare(self) -> None:
         meta, workspace = self.meta, self.workspace
-        workspace.replay()
-        workspace.clear_staging()
-        mark = workspace.mark()
+        self.first_episode = claim(meta, workspace)
+        if self.settings.recover:
+            recover_unfinished(meta, workspace)
+        else:
+            remove_unfinished(meta, workspace)
         self.next_episode = meta.total_episodes
-        if meta.left_out or meta.broken:
-            _forget(meta, mark.first_episode if mark else meta.total_episodes + len(meta.left_out))
-        self.first_episode = min(mark.first_episode, self.next_episode) if mark else self.next_episode
-        self._store = EpisodeStore(meta, self.settings.encoder)
-        workspace.set_mark(self.first_episode)
+        self._encoders = _encoders(meta.parsed_features, self.settings)
+        self._store = EpisodeStore(meta, self._encoders)
         workspace.staging.mkdir(parents=True, exist_ok=True)
-        for name, feature in meta.parsed_features.items():
-            if feature.dtype == "video":
-                try_encoder(workspace.staging / "try.mp4", self.settings.encoder, meta.fps, feature.hwc, name)
+        try_cameras(workspace.staging, meta.parsed_features, meta.fps, self._encoders)
 
     @property
     def has_pending_frames(self) -> bool:
@@ -122,46 +154,94 @@ class Recorder:
         """Length of the longest encoder queue."""
         return max((w.waiting for w in self._current.workers.values()), default=0) if self._current else 0
 
-    def add(self, frame: Mapping[str, Any]) -> bool:
+    def add(self, frame: Mapping[str, Any], time_s: float | None = None) -> bool:
         """Take one frame.
 
         Args:
             frame: Feature name to value, and `task`.
+            time_s: When it was taken, on any steady clock; None takes the time of this call.
 
         Returns:
             False when the frame was dropped because an encoder's queue was full.
 
         Raises:
             FeatureError: The frame does not fit the features; nothing of it is stored.
-            DatasetError: The recording is closed, or storing something failed.
+            DatasetError: The recording is closed, storing something failed, or the disk is full.
         """
         self._check()
         checked = self._checker.check(frame)
         if self._current is None:
-            self._current = self._begin()
+            self._keep_depth_units()
+            self._current = self._begin("arrival" if time_s is None else "caller")
         episode = self._current
+        if episode.torn:
+            raise DatasetError(
+                f"Episode {episode.index} was interrupted in the middle of a frame; no frame can follow.",
+                hint="Keep the frames before it with save_episode(), or drop them with clear_episode_buffer().",
+            )
         for worker in episode.workers.values():
             worker.check()
-        if self.settings.when_full == "drop" and not all(w.has_room for w in episode.workers.values()):
-            self.dropped_frames += 1
-            logger.warning("A frame was dropped (%d so far): encoding is slower than recording.", self.dropped_frames)
+        if not self._has_room(episode):
             return False
-        for name, worker in episode.workers.items():
-            worker.put(checked.pictures[name])
-        episode.values.append(checked.values)
-        episode.tasks.append(checked.task)
+        try:
+            episode.put(checked, time.monotonic() if time_s is None else time_s)
+        except OSError as error:
+            raise DatasetError(
+                f"Frame {len(episode.tasks)} of episode {episode.index} could not be stored: {error}",
+                hint="Nothing of it was stored. Free some space and go on, or save or discard the episode.",
+            ) from error
         return True
 
-    def _begin(self) -> _Episode:
+    def _has_room(self, episode: _Episode) -> bool:
+        """Wait until every encoder can take a picture, or count the frame as dropped."""
+        for name, worker in episode.workers.items():
+            if worker.has_room:
+                continue
+            drop = self.settings.when_full == "drop"
+            self.dropped_frames += drop
+            episode.dropped += drop
+            self._tell_slow(name, drop=drop)
+            if drop:
+                return False
+            worker.wait_for_room()
+        return True
+
+    def _tell_slow(self, camera: str, *, drop: bool) -> None:
+        now = time.monotonic()
+        if now < self._next_told:
+            return
+        self._next_told = now + _TELL_EVERY_S
+        what = f"frames are dropped ({self.dropped_frames} so far)" if drop else "add_frame() waits for it"
+        logger.warning(
+            "Camera %r is encoded slower than it is recorded, %d pictures wait, and %s. A faster encoder helps: "
+            "vcodec h264 with preset veryfast, a hardware encoder (vcodec auto), or smaller pictures.",
+            camera,
+            self.settings.queue_size,
+            what,
+        )
+
+    def _keep_depth_units(self) -> None:
+        """Write down the units of depth cameras, which the first frame decides, before anything relies on them."""
+        info, changed = self.meta.info, False
+        for name, unit in self._checker.depth_units.items():
+            if info.features[name].camera_info.get("depth_unit") != unit:
+                info.features[name] = with_depth_unit(info.features[name], unit)
+                changed = True
+        if changed:
+            info.save(self.meta.root)
+
+    def _begin(self, clock: Clock) -> _Episode:
         folder = self.workspace.episode_folder(self.next_episode)
-        size, fps, config = self.settings.queue_size, self.meta.fps, self.settings.encoder
-        workers: dict[str, VideoEncoder | PictureSpool] = {}
-        for name, feature in self.meta.parsed_features.items():
-            if feature.dtype == "video":
-                workers[name] = VideoEncoder(folder / f"{name}.mp4", config, fps, feature.hwc, size, name)
-            elif feature.dtype == "image":
-                workers[name] = PictureSpool(folder / f"{name}.pictures", feature.hwc, size, name)
-        return _Episode(self.next_episode, folder, workers)
+        encoders = {name: config.model_dump(mode="json") for name, config in self._encoders.items()}
+        header = {"encoders": encoders, "clock": clock}
+        journal = RowJournal(folder / ROWS_FILE, self.meta.parsed_features, header)
+        size, fps = self.settings.queue_size, self.meta.fps
+        workers = {
+            name: begin_camera(folder, name, feature, fps, self._encoders, size)
+            for name, feature in self.meta.parsed_features.items()
+            if feature.is_camera
+        }
+        return _Episode(self.next_episode, folder, clock, journal, workers)
 
     def save(self, *, wait: bool = True) -> None:
         """End the episode and store it.
@@ -177,27 +257,31 @@ class Recorder:
         episode = self._current
         if episode is None or not episode.values:
             raise DatasetError("There is no frame to save; add_frame() must come first.")
-        self._current = None
-        self.next_episode += 1
-        episode.end()
         before = self._storing[-1] if self._storing else None
         thread = threading.Thread(
             target=self._store_in_turn, args=(episode, before), name=f"store episode {episode.index}"
         )
+        episode.end()
+        self._current = None
+        self.next_episode += 1
         self._storing.append(thread)
         thread.start()
         if wait:
             self.flush()
 
     def flush(self) -> None:
-        """Wait until every saved episode is durable.
+        """Wait until every saved episode is durable. After Ctrl-C storing goes on; call it again.
 
         Raises:
             DatasetError: Storing one failed; it and those after it are discarded.
         """
-        while self._storing:
-            self._storing.popleft().join()
+        self._join_storing()
         self._raise_failure()
+
+    def _join_storing(self) -> None:
+        while self._storing:
+            self._storing[0].join()
+            self._storing.popleft()
 
     def _check(self) -> None:
         if self.closed:
@@ -211,8 +295,7 @@ class Recorder:
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        while self._storing:
-            self._storing.popleft().join()
+        self._join_storing()
         (episode, cause), self._failure = self._failure, None
         self.discard()
         self.next_episode = episode
@@ -242,25 +325,32 @@ class Recorder:
         if self._current is not None:
             episode, self._current = self._current, None
             episode.discard()
+            if self.next_episode == 0:
+                self._checker.depth_units.clear()  # nothing is recorded yet: the next first frame decides
 
-    def close(self, compact: Callable[[Recorder], None] | None = None) -> None:
+    def close(self, compact: Compact | None = None) -> None:
         """Discard what was not saved, wait for what was, and give the folder free. Idempotent.
+
+        Ctrl-C meanwhile takes effect when this is done.
 
         Args:
             compact: Called when everything is durable, to join the files of single episodes.
 
         Raises:
             DatasetError: Storing an episode, or compacting, failed; the dataset stays marked as not finalized.
+            KeyboardInterrupt: Ctrl-C was pressed meanwhile.
         """
-        if self.closed:
-            return
+        if not self.closed:
+            uninterrupted(lambda: self._close(compact), f"{self.meta.repo_id} is being finished")
+
+    def _close(self, compact: Compact | None) -> None:
         self.discard()
         try:
             self.flush()
             self._store.remove_leftovers()
             self._store.write_totals()
             if compact is not None and self.meta.total_episodes > self.first_episode:
-                compact(self)
+                compact(self.meta, self.workspace, self.first_episode)
         except BaseException:
             self.closed = True
             self.workspace.clear_staging()
@@ -270,17 +360,11 @@ class Recorder:
         self.workspace.remove()
 
 
-def _forget(meta: LeRobotDatasetMetadata, first_of_recording: int) -> None:
-    """Drop last episodes without whole files, if the interrupted recording made them; never those of a finished one."""
-    affected = sorted([*meta.broken, *meta.left_out])
-    first = affected[0]
-    if meta.broken or first < first_of_recording:
-        reason = meta.broken.get(first) or meta.findings[0].message
-        raise DatasetError(
-            f"Episodes {first} to {affected[-1]} of {meta.root} have missing or broken files, and adding to "
-            f"the dataset would lose them: {reason}.",
-            hint="Restore the files first.",
-        )
-    logger.warning("%s: recording goes on with a new episode %d in place of the broken one.", meta.repo_id, first)
-    drop_rows(meta.root, first)
-    meta.left_out = []
+def _encoders(features: Mapping[str, Feature], settings: RecorderSettings) -> dict[str, VideoEncoderConfig]:
+    """Return the settings of every camera that is stored as video."""
+    cameras = {name: feature for name, feature in features.items() if feature.dtype == "video"}
+    chosen: dict[str, VideoEncoderConfig] = {
+        name: recorded_depth_config(feature, settings.depth_encoder) if feature.is_depth else settings.encoder
+        for name, feature in cameras.items()
+    }
+    return {name: config.shared(len(cameras)) for name, config in chosen.items()}

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ulna.core.errors import DatasetError, DatasetFormatError
-from ulna.core.files import fsync_dir, write_json
+from ulna.core.files import fsync_dir, make_dirs, write_json
 from ulna.data.layout import WORK_FOLDER
 
 __all__ = ["FolderLock", "RecordingMark", "Workspace"]
@@ -97,7 +97,8 @@ class Workspace:
         self.swap = self.folder / "swap"
         self._journal = self.folder / "journal.json"
         self._mark = self.folder / "recording.json"
-        self._lock = FolderLock(self.folder / "lock")
+        self._lock_path = self.folder / "lock"
+        self._lock = FolderLock(self._lock_path)
 
     @property
     def exists(self) -> bool:
@@ -110,8 +111,21 @@ class Workspace:
         Returns:
             False when another process (or another object of this one) holds it.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
+        make_dirs(self.folder)
         return self._lock.acquire()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a recorder has the dataset open at this moment."""
+        if not self._lock_path.exists():
+            return False
+        probe = FolderLock(self._lock_path)
+        try:
+            taken = probe.acquire()
+        except PermissionError:  # somebody else's dataset on a read-only disk
+            return False
+        probe.release()
+        return not taken
 
     def unlock(self) -> None:
         """Give the lock back."""
@@ -148,13 +162,21 @@ class Workspace:
         names = (path.name.removeprefix("episode-") for path in self.staging.glob("episode-*"))
         return sorted(int(name) for name in names if name.isdigit())
 
+    def folder_of(self, episode: int) -> Path:
+        """Return where the unfinished files of an episode lie.
+
+        Args:
+            episode: Its number.
+        """
+        return self.staging / f"episode-{episode:06d}"
+
     def episode_folder(self, episode: int) -> Path:
         """Return the folder for the unfinished files of an episode, new and empty.
 
         Args:
             episode: Its number.
         """
-        folder = self.staging / f"episode-{episode:06d}"
+        folder = self.folder_of(episode)
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
@@ -202,7 +224,7 @@ class Workspace:
         touched = set()
         for source, target in moves:
             if source.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
+                make_dirs(target.parent)
                 source.replace(target)
             elif not target.exists():
                 raise DatasetError(f"{self._journal} names {source}, which is neither there nor in place at {target}.")
@@ -246,6 +268,12 @@ class Workspace:
         """Remove unfinished episodes and unfinished swaps."""
         shutil.rmtree(self.staging, ignore_errors=True)
         shutil.rmtree(self.swap, ignore_errors=True)
+
+    def clear_temporaries(self) -> None:
+        """Remove the halves of files that were being written when a recorder was killed."""
+        for part in ("data", "meta", "videos"):
+            for path in (self.root / part).rglob(".*.tmp"):
+                path.unlink(missing_ok=True)
 
     def remove(self) -> None:
         """Give the lock back and remove the whole folder."""

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keeps Ctrl-C from cutting off what must run to its end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+__all__ = ["uninterrupted"]
+
+logger = logging.getLogger(__name__)
+
+
+def uninterrupted(work: Callable[[], None], what: str) -> None:
+    """Do something in a thread, so that Ctrl-C in the caller's thread takes effect only afterwards.
+
+    Args:
+        work: What is done.
+        what: The same in words, for the log.
+
+    Raises:
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the work was done.
+    """
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name=what)
+    thread.start()
+    interrupt: KeyboardInterrupt | None = None
+    while thread.is_alive():
+        try:
+            thread.join()
+        except KeyboardInterrupt as pressed:
+            interrupt = pressed
+            logger.warning("Ctrl-C: %s, one moment.", what)
+    if failures:
+        raise failures[0]
+    if interrupt is not None:
+        raise interrupt

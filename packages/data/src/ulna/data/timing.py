@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How fast each episode was really recorded, kept beside the dataset in a file that LeRobot does not read."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ulna.core.files import fsync_dir
+
+__all__ = [
+    "RECORDING_LOG",
+    "TOLERATED_SHARE",
+    "Clock",
+    "EpisodeTiming",
+    "append_log",
+    "log_timing",
+    "read_log",
+    "read_timings",
+]
+
+RECORDING_LOG: Final = "meta/ulna_recording.jsonl"
+"""One JSON object a line; lines of one `episode_index` complete each other, the later one wins."""
+
+TOLERATED_SHARE: Final = 0.03
+"""Share by which the measured rate may differ from the declared one before it is worth a warning."""
+
+Clock = Literal["caller", "arrival"]
+
+
+@dataclass(frozen=True)
+class EpisodeTiming:
+    """The true times of the frames of one episode, in short.
+
+    Attributes:
+        frames: Number of frames.
+        duration_s: From the first frame to the last.
+        measured_fps: Frames per second over that time; None for a single frame or a clock that stood still.
+        worst_gap_s: Longest time between two frames.
+        clock: `caller` when the times came with the frames, `arrival` when they are those of the calls.
+        dropped: Frames that were refused in between, because an encoder was too slow.
+    """
+
+    frames: int
+    duration_s: float
+    measured_fps: float | None
+    worst_gap_s: float
+    clock: Clock = "arrival"
+    dropped: int = 0
+
+    @classmethod
+    def of(cls, times_s: Sequence[float], clock: Clock, dropped: int = 0) -> EpisodeTiming:
+        """Summarise the times of an episode.
+
+        Args:
+            times_s: When each frame was taken.
+            clock: Where the times come from.
+            dropped: Frames that were refused.
+        """
+        gaps = [after - before for before, after in itertools.pairwise(times_s)]
+        duration = times_s[-1] - times_s[0] if times_s else 0.0
+        fps = len(gaps) / duration if duration > 0 and math.isfinite(duration) else None
+        return cls(len(times_s), duration, fps, max(gaps, default=0.0), clock, dropped)
+
+    def differs_from(self, fps: float) -> bool:
+        """Say whether the episode ran at another rate than the dataset declares, by more than is tolerated.
+
+        Always False where only the times of the calls are known: frames that are copied come as fast as they can.
+
+        Args:
+            fps: The declared rate.
+        """
+        if self.clock != "caller" or self.measured_fps is None:
+            return False
+        return abs(self.measured_fps - fps) > TOLERATED_SHARE * fps
+
+
+def append_log(root: Path, line: dict[str, Any]) -> None:
+    """Add a line to the log, flushed to disk.
+
+    Args:
+        root: Folder of the dataset.
+        line: JSON values with an `episode_index`.
+
+    Raises:
+        OSError: The disk is full or does not answer.
+    """
+    path = root / RECORDING_LOG
+    new = not path.exists()
+    with path.open("ab") as file:
+        start = file.tell()
+        # A line that a crash cut off is left behind alone.
+        text = ("\n" if start and not _ends_whole(path) else "") + json.dumps(line, ensure_ascii=False) + "\n"
+        try:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        except OSError:
+            os.truncate(path, start)
+            raise
+    if new:
+        fsync_dir(path.parent)
+
+
+def _ends_whole(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def read_log(root: Path) -> dict[int, dict[str, Any]]:
+    """Read the log; lines that a crash cut off are left out.
+
+    Args:
+        root: Folder of the dataset.
+
+    Returns:
+        Episode to what its lines say together.
+    """
+    path, merged = root / RECORDING_LOG, dict[int, dict[str, Any]]()
+    if not path.is_file():
+        return merged
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            line = json.loads(text)
+            merged.setdefault(int(line["episode_index"]), {}).update(line)
+        except (ValueError, KeyError, TypeError):
+            continue
+    return merged
+
+
+def log_timing(root: Path, episode: int, fps: int, timing: EpisodeTiming) -> None:
+    """Log how fast an episode was recorded.
+
+    Args:
+        root: Folder of the dataset.
+        episode: Its number.
+        fps: The declared rate.
+        timing: Its timing.
+
+    Raises:
+        OSError: The disk is full or does not answer.
+    """
+    append_log(root, {"episode_index": episode, "fps": fps, **asdict(timing)})
+
+
+def read_timings(root: Path) -> dict[int, EpisodeTiming]:
+    """Return how fast each episode was recorded, as far as that is known.
+
+    Args:
+        root: Folder of the dataset.
+    """
+    names = EpisodeTiming.__dataclass_fields__
+    lines = read_log(root).items()
+    return {e: EpisodeTiming(**{k: v for k, v in line.items() if k in names}) for e, line in lines if "clock" in line}
