@@ -320,7 +320,7 @@ def used(folder: Path) -> int:
     """Bytes of copies; files are renamed when they are whole, maybe just now."""
     sizes = {}
     for path in folder.rglob("*"):
-        if path.suffix != "" and "meta" not in path.parts:
+        if path.is_file() and "meta" not in path.parts:
             with contextlib.suppress(FileNotFoundError):
                 status = path.stat()
                 sizes[status.st_ino] = status.st_size
