@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from ulna.data.quantiles import POINTS, FeatureSketch, order_quantiles
+from ulna.data.quantiles import POINTS, FeatureSketch, order_quantiles, union_quantiles
 
-__all__ = ["QUANTILES", "FeatureStats", "array_stats", "array_summary", "combine_moments", "in_order"]
+__all__ = ["QUANTILES", "FeatureStats", "array_stats", "array_summary", "combine_moments", "in_order", "quantile_stats"]
 
 FeatureStats = dict[str, npt.NDArray[Any]]
 
@@ -82,6 +82,17 @@ def combine_moments(parts: Sequence[FeatureStats]) -> FeatureStats:
 
 def _sums(terms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return np.array([math.fsum(column) for column in terms.T.tolist()])
+
+
+def quantile_stats(parts: Sequence[FeatureSketch], shape: tuple[int, ...]) -> FeatureStats:
+    """Return the quantiles of some sketches together.
+
+    Args:
+        parts: At least one.
+        shape: Shape of each statistic.
+    """
+    found = union_quantiles(parts, list(QUANTILES.values()))
+    return {key: value.reshape(shape) for key, value in zip(QUANTILES, found, strict=True)}
 
 
 def in_order(stats: FeatureStats) -> FeatureStats:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["POINTS", "FeatureSketch", "order_quantiles", "rank_error"]
+__all__ = ["POINTS", "EpisodeSketches", "FeatureSketch", "order_quantiles", "rank_error", "union_quantiles"]
 
 POINTS: Final = 120
 """Weighted values that a channel of one episode is reduced to. Episodes up to this length are kept exactly."""
@@ -129,9 +129,8 @@ class FeatureSketch:
         Args:
             parts: At least one; all of the same number of channels.
         """
-        first = parts[0].values
-        if all(p.values is first or np.array_equal(p.values, first) for p in parts[1:]):
-            return cls(first, np.sum([p.weights for p in parts], axis=0))
+        if _same_values(parts):
+            return cls(parts[0].values, np.sum([p.weights for p in parts], axis=0))
         channels = max(p.channels for p in parts)
         values = np.concatenate([np.broadcast_to(p.values, (channels, p.values.shape[1])) for p in parts], axis=1)
         weights = np.concatenate([np.broadcast_to(p.weights, (channels, p.weights.shape[1])) for p in parts], axis=1)
@@ -151,6 +150,9 @@ class FeatureSketch:
     @property
     def extremes(self) -> tuple[Floats, Floats]:
         """Smallest and largest value of each channel."""
+        if self.weights.all():
+            ends = np.broadcast_to(self.values, (self.channels, self.values.shape[1]))
+            return ends[:, 0], ends[:, -1]
         values, weights = np.broadcast_arrays(self.values, self.weights)
         rows = np.arange(len(weights))
         last = weights.shape[1] - 1 - (weights[:, ::-1] > 0).argmax(axis=1)
@@ -165,20 +167,15 @@ class FeatureSketch:
         Returns:
             Shape (levels, channels).
         """
-        count = self.count
-        position = np.asarray(levels, np.float64) * (count - 1)
-        low = np.floor(position).astype(np.int64)
-        chosen = self._at(np.concatenate([low, np.minimum(low + 1, count - 1)]))
-        return _between(chosen[: len(low)], chosen[len(low) :], (position - low)[:, None])
+        return union_quantiles([self], levels)
 
-    def _at(self, ranks: Ints) -> Floats:
-        """Return the values of some ranks, shape (ranks, channels)."""
-        ends = np.cumsum(self.weights, axis=1)
-        found = [
-            self.values[min(c, len(self.values) - 1), np.searchsorted(ends[min(c, len(ends) - 1)], ranks, "right")]
-            for c in range(self.channels)
-        ]
-        return np.stack(found, axis=1)
+    def channel(self, number: int) -> tuple[Floats, Ints]:
+        """Return values and weights of one channel.
+
+        Args:
+            number: The channel.
+        """
+        return self.values[min(number, len(self.values) - 1)], self.weights[min(number, len(self.weights) - 1)]
 
     def reduced(self, points: int) -> FeatureSketch:
         """Return a summary of this summary. Adds `rank_error(count, points)` to the error.
@@ -191,7 +188,8 @@ class FeatureSketch:
         ranks, sizes = _groups(self.count, points)
         values = np.broadcast_to(self.values, (self.channels, self.values.shape[1]))
         weights = np.broadcast_to(self.weights, values.shape)
-        kept, lots = self._at(ranks).T.copy(), np.repeat(sizes[None], len(values), axis=0)
+        kept = np.stack([_at(*self.channel(c), ranks) for c in range(self.channels)])
+        lots = np.repeat(sizes[None], len(values), axis=0)
         for channel in range(len(values)):
             filled = weights[channel] > 0
             present, heavy = values[channel, filled], weights[channel, filled]
@@ -201,3 +199,51 @@ class FeatureSketch:
                 kept[channel, : len(starts)] = present[starts]
                 lots[channel, : len(starts)] = np.add.reduceat(heavy, starts)
         return FeatureSketch(kept, lots)
+
+
+EpisodeSketches = dict[str, FeatureSketch]
+"""Feature to sketch, of one episode."""
+
+
+def _at(values: Floats, weights: Ints, ranks: Ints) -> Floats:
+    """Return the values at some ranks of one channel."""
+    found: Floats = values[np.searchsorted(np.cumsum(weights), ranks, "right")]
+    return found
+
+
+def union_quantiles(parts: Sequence[FeatureSketch], levels: Sequence[float]) -> Floats:
+    """Return quantiles of all parts together, by numpy's linear rule; the same for every order of the parts.
+
+    Works channel after channel, so that it needs little more memory than the parts.
+
+    Args:
+        parts: At least one; all of the same number of channels.
+        levels: Quantiles in [0, 1].
+
+    Returns:
+        Shape (levels, channels).
+    """
+    count = sum(part.count for part in parts)
+    position = np.asarray(levels, np.float64) * (count - 1)
+    low = np.floor(position).astype(np.int64)
+    ranks = np.concatenate([low, np.minimum(low + 1, count - 1)])
+    if len(parts) > 1 and _same_values(parts):
+        parts = [FeatureSketch.merged(parts)]
+    found = []
+    for number in range(parts[0].channels):
+        values, weights = parts[0].channel(number)
+        if len(parts) > 1:
+            channels = [np.broadcast_arrays(*part.channel(number)) for part in parts]
+            values = np.concatenate([v for v, _ in channels])
+            weights = np.concatenate([w for _, w in channels])
+            order = np.argsort(values)
+            values, weights = values[order], weights[order]
+        found.append(_at(values, weights, ranks))
+    chosen = np.stack(found, axis=1)
+    return _between(chosen[: len(low)], chosen[len(low) :], (position - low)[:, None])
+
+
+def _same_values(parts: Sequence[FeatureSketch]) -> bool:
+    """Tell whether all parts weigh the same values, as those of pictures do."""
+    first = parts[0].values
+    return all(part.values is first or np.array_equal(part.values, first) for part in parts[1:])

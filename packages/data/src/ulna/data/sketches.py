@@ -1,63 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sketches of whole episodes: how they are made from columns, merged with statistics, and kept beside the dataset.
+"""Statistics of whole episodes with the sketches that let them be merged, deleted and resumed in any order.
 
-`meta/sketches/chunk-CCC/file-FFF.parquet` belongs to the file of the episode table with the same number. It holds one
-row for each episode and feature. Nothing depends on it: what is absent, or does not fit the episode's statistics, is
-computed from the rows again, and LeRobot ignores the folder.
+An episode's exact statistics and its sketches come from its columns in one go; the statistics of a dataset come from
+those of its episodes. How sketches are kept beside a dataset is in `ulna.data.sketch_files`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ulna.core.files import atomic_path
-from ulna.data.layout import FileId
-from ulna.data.moments import QUANTILES, FeatureStats, array_summary, combine_moments, in_order
-from ulna.data.quantiles import POINTS, FeatureSketch
+from ulna.data.moments import FeatureStats, array_summary, combine_moments, in_order, quantile_stats
+from ulna.data.quantiles import EpisodeSketches, FeatureSketch
+from ulna.data.sketch_files import read_sketches, write_sketches
 from ulna.data.stats import Stats
 
 __all__ = [
-    "SKETCHES_TEMPLATE",
     "EpisodeSketches",
     "FeatureSketch",
-    "RunningStats",
     "episode_sketches",
     "episode_summary",
     "fitting_sketches",
     "merged_stats",
-    "read_sketch_file",
     "read_sketches",
     "write_sketches",
 ]
 
 logger = logging.getLogger(__name__)
 
-EpisodeSketches = dict[str, FeatureSketch]
-
-SKETCHES_TEMPLATE: Final = "meta/sketches/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
-_VERSION: Final = 1
-_SCHEMA: Final = pa.schema(
-    [
-        ("episode_index", pa.int64()),
-        ("feature", pa.string()),
-        ("values_rows", pa.int32()),
-        ("values", pa.list_(pa.field("element", pa.float64()))),
-        ("weights_rows", pa.int32()),
-        ("weights", pa.list_(pa.field("element", pa.int64()))),
-    ],
-    metadata={"ulna.sketches": str(_VERSION)},
-)
-_RUNNING_POINTS: Final = 4 * POINTS
-_RUNNING_LOT: Final = 16
-_ABSOLUTE, _RELATIVE = 1e-12, 1e-6
+_TOLERANCE: Final = 1e-6
+_COUNTED: Final = frozenset({"index", "frame_index"})
+_CONSTANT: Final = frozenset({"episode_index", "task_index"})
 
 
 def episode_summary(columns: Mapping[str, Any]) -> tuple[Stats, EpisodeSketches]:
@@ -102,7 +78,7 @@ def merged_stats(parts: Iterable[tuple[Stats, EpisodeSketches | None]]) -> Stats
     for of_part, sketched in parts:
         fitting = fitting_sketches(of_part, sketched)
         for name, values in of_part.items():
-            stats.setdefault(name, []).append(values)
+            stats.setdefault(name, []).append(counted_in_frames(values, of_part))
             sketches.setdefault(name, []).append(fitting.get(name))
     return {name: _merged(name, stats[name], sketches[name]) for name in stats}
 
@@ -120,23 +96,55 @@ def _merged(name: str, stats: Sequence[FeatureStats], sketches: Sequence[Feature
             len(sketches),
         )
         return in_order(total)
-    return in_order({**total, **_quantiles(FeatureSketch.merged(known), total["mean"].shape)})
+    return in_order({**total, **quantile_stats(known, total["mean"].shape)})
 
 
-def _quantiles(sketch: FeatureSketch, shape: tuple[int, ...]) -> FeatureStats:
-    found = sketch.quantiles(list(QUANTILES.values()))
-    return {key: value.reshape(shape) for key, value in zip(QUANTILES, found, strict=True)}
+def counted_in_frames(values: FeatureStats, of_part: Stats) -> FeatureStats:
+    """Return the statistics of a camera with a count of frames where LeRobot counted pixels.
+
+    It does so for episodes that were encoded while they were recorded, in which every frame was looked at. Beside
+    episodes whose sampled frames were counted, such a part would weigh a thousand times too much.
+
+    Args:
+        values: Statistics of one feature.
+        of_part: Those of all features of the same part.
+    """
+    if "mean" not in values or values["mean"].ndim != 3 or "count" not in of_part.get("index", {}):
+        return values
+    frames = of_part["index"]["count"]
+    return {**values, "count": frames} if int(values["count"][0]) > int(frames[0]) else values
 
 
 def fitting_sketches(stats: Stats, sketches: EpisodeSketches | None) -> EpisodeSketches:
     """Return the sketches that tell the same count, minimum and maximum as the statistics; others are stale.
 
+    Those of the columns that only count (`index`, `frame_index`, mostly `episode_index` and `task_index`) follow from
+    their statistics.
+
     Args:
         stats: Statistics of an episode.
         sketches: What is kept beside them.
     """
-    known = {name: sketch for name, sketch in (sketches or {}).items() if name in stats}
-    return {name: sketch for name, sketch in known.items() if _fits(sketch, stats[name])}
+    found = {name: implied_sketch(name, stats[name]) for name in stats if name in _COUNTED | _CONSTANT}
+    found.update({name: s for name, s in (sketches or {}).items() if name in stats and _fits(s, stats[name])})
+    return {name: sketch for name, sketch in found.items() if sketch is not None}
+
+
+def implied_sketch(name: str, stats: FeatureStats) -> FeatureSketch | None:
+    """Return the distribution of a column of which the statistics tell everything.
+
+    Args:
+        name: The feature.
+        stats: Its statistics in one episode.
+    """
+    if not {"count", "min", "max"} <= stats.keys() or np.size(stats["min"]) != 1:
+        return None
+    low, high, count = (float(np.ravel(stats[key])[0]) for key in ("min", "max", "count"))
+    if low == high:
+        return FeatureSketch(np.array([[low]]), np.array([[int(count)]]))
+    if name in _COUNTED and high - low == count - 1:
+        return FeatureSketch.of(np.arange(low, high + 1)[None])
+    return None
 
 
 def _fits(sketch: FeatureSketch, stats: FeatureStats) -> bool:
@@ -144,172 +152,9 @@ def _fits(sketch: FeatureSketch, stats: FeatureStats) -> bool:
         return False
     if sketch.count == 0 or sketch.count % max(int(np.ravel(stats["count"])[0]), 1):
         return False
-    wanted = (np.ravel(stats["min"]).astype(np.float64), np.ravel(stats["max"]).astype(np.float64))
-    pairs = zip(sketch.extremes, wanted, strict=True)
-    return all(np.allclose(a, b, rtol=_RELATIVE, atol=_ABSOLUTE) for a, b in pairs)
+    return all(_near(found, stats[key]) for found, key in zip(sketch.extremes, ("min", "max"), strict=True))
 
 
-class RunningStats:
-    """Statistics of rows that come a part at a time, in memory that grows with the logarithm of their number.
-
-    Moments are exact (float64, Welford's parallel form). Quantiles come from a sketch that is reduced again and again:
-    each doubling of the number of parts adds up to 0.14 % of the rows to the rank error. Used by one thread.
-
-    Args:
-        points: Size of the sketch of a part that is given as rows.
-    """
-
-    def __init__(self, points: int = POINTS) -> None:
-        self._points = points
-        self._moments: FeatureStats | None = None
-        self._parts: list[FeatureSketch] = []
-        self._levels: list[FeatureSketch | None] = []
-        self._whole = True
-
-    def update(self, rows: npt.NDArray[Any]) -> None:
-        """Take some rows.
-
-        Args:
-            rows: Shape (rows, *shape) as for `array_stats`; may be empty.
-        """
-        if len(rows):
-            self.add(*array_summary(rows, self._points))
-
-    def add(self, stats: FeatureStats, sketch: FeatureSketch | None) -> None:
-        """Take rows of which only the statistics are known.
-
-        Args:
-            stats: Their statistics.
-            sketch: Their sketch; without one the quantiles are left out from now on.
-        """
-        self._moments = combine_moments([stats] if self._moments is None else [self._moments, stats])
-        if sketch is None:
-            self._whole = False
-            self._parts, self._levels = [], []
-        elif self._whole:
-            self._parts.append(sketch)
-            if len(self._parts) > _RUNNING_LOT:
-                self._reduce()
-
-    def _reduce(self) -> None:
-        """Make room as a binary counter does: two summaries of one size become one of the next."""
-        carry, self._parts = FeatureSketch.merged(self._parts).reduced(_RUNNING_POINTS), []
-        for i, level in enumerate(self._levels):
-            if level is None:
-                self._levels[i] = carry
-                return
-            carry, self._levels[i] = FeatureSketch.merged([level, carry]).reduced(_RUNNING_POINTS), None
-        self._levels.append(carry)
-
-    def result(self) -> FeatureStats:
-        """Return the statistics of all rows so far; empty before the first."""
-        if self._moments is None:
-            return {}
-        if not self._whole:
-            return in_order(self._moments)
-        everything = FeatureSketch.merged([*self._parts, *(level for level in self._levels if level is not None)])
-        return in_order({**self._moments, **_quantiles(everything, self._moments["mean"].shape)})
-
-
-def write_sketches(root: Path, file: FileId, rows: Mapping[int, EpisodeSketches]) -> None:
-    """Write one side file atomically, flushed to disk.
-
-    Args:
-        root: Folder of the dataset.
-        file: Number of the file of the episode table that it belongs to.
-        rows: Episode to sketches.
-    """
-    write_sketch_file(file.path(root, SKETCHES_TEMPLATE), rows)
-
-
-def write_sketch_file(path: Path, rows: Mapping[int, EpisodeSketches]) -> None:
-    """Write one side file atomically, flushed to disk, each feature as a row group.
-
-    Args:
-        path: The file.
-        rows: Episode to sketches.
-    """
-    names = list(dict.fromkeys(name for sketches in rows.values() for name in sketches))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        atomic_path(path) as temporary,
-        pq.ParquetWriter(
-            temporary,
-            _SCHEMA,
-            compression="zstd",
-            use_dictionary=["feature"],
-            column_encoding={"values.list.element": "BYTE_STREAM_SPLIT"},
-        ) as writer,
-    ):
-        tables = [_table([(e, name, s[name]) for e, s in rows.items() if name in s]) for name in names]
-        if len(rows) == 1:
-            tables = [pa.concat_tables(tables)]
-        for table in tables:
-            writer.write_table(table)
-
-
-def _table(rows: Sequence[tuple[int, str, FeatureSketch]]) -> pa.Table:
-    def lists(arrays: Sequence[npt.NDArray[Any]], kind: pa.DataType) -> pa.Array:
-        offsets = np.cumsum([0, *(a.size for a in arrays)]).astype(np.int32)
-        return pa.ListArray.from_arrays(offsets, pa.array(np.concatenate([a.ravel() for a in arrays])), type=kind)
-
-    sketches = [sketch for _, _, sketch in rows]
-    columns = [
-        pa.array([episode for episode, _, _ in rows], pa.int64()),
-        pa.array([name for _, name, _ in rows], pa.string()),
-        pa.array([len(s.values) for s in sketches], pa.int32()),
-        lists([s.values for s in sketches], _SCHEMA.field("values").type),
-        pa.array([len(s.weights) for s in sketches], pa.int32()),
-        lists([s.weights for s in sketches], _SCHEMA.field("weights").type),
-    ]
-    return pa.table(columns, schema=_SCHEMA)
-
-
-def read_sketch_file(root: Path, file: FileId) -> dict[int, EpisodeSketches]:
-    """Read one side file.
-
-    Args:
-        root: Folder of the dataset.
-        file: Number of the file of the episode table that it belongs to.
-
-    Returns:
-        Episode to sketches; empty when there is no such file, or it is damaged or of a later version (which is logged).
-    """
-    path = file.path(root, SKETCHES_TEMPLATE)
-    try:
-        table = pq.read_table(path, use_threads=False)
-    except FileNotFoundError:
-        return {}
-    except (pa.ArrowException, OSError) as error:
-        logger.warning("%s cannot be read; its sketches are computed from the rows where possible: %s", path, error)
-        return {}
-    if (table.schema.metadata or {}).get(b"ulna.sketches") != str(_VERSION).encode():
-        logger.warning("%s is not of version %d and was passed over.", path, _VERSION)
-        return {}
-    return _parsed(table)
-
-
-def _parsed(table: pa.Table) -> dict[int, EpisodeSketches]:
-    found: dict[int, EpisodeSketches] = {}
-    values, weights = (table[key].combine_chunks() for key in ("values", "weights"))
-    flat = [column.values.to_numpy() for column in (values, weights)]
-    ends = [column.offsets.to_numpy() for column in (values, weights)]
-    rows = [table[key].to_pylist() for key in ("episode_index", "feature", "values_rows", "weights_rows")]
-    for i, (episode, name, *shape) in enumerate(zip(*rows, strict=True)):
-        parts = [f[e[i] : e[i + 1]].reshape(n, -1) for f, e, n in zip(flat, ends, shape, strict=True)]
-        found.setdefault(episode, {})[name] = FeatureSketch(*parts)
-    return found
-
-
-def read_sketches(root: Path, file: FileId, episode: int) -> EpisodeSketches | None:
-    """Read the sketches of one episode. To read many, read whole files with `read_sketch_file`.
-
-    Args:
-        root: Folder of the dataset.
-        file: File of the episode table that holds the episode.
-        episode: Its number.
-
-    Returns:
-        Feature to sketch; None where there is none.
-    """
-    return read_sketch_file(root, file).get(episode)
+def _near(found: np.ndarray[Any, Any], stated: np.ndarray[Any, Any]) -> bool:
+    wanted = np.ravel(stated)
+    return bool((np.abs(found - wanted) <= _TOLERANCE * np.abs(wanted)).all())

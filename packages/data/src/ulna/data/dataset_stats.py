@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of all episodes of a dataset on disk: read episode by episode, mended from the rows, combined, kept up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ulna.core.files import write_json
+from ulna.data.arrow_schema import numeric_column
+from ulna.data.layout import STATS_PATH, FileId
+from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.moments import FeatureStats, combine_moments
+from ulna.data.quantiles import EpisodeSketches, FeatureSketch
+from ulna.data.running_stats import RunningStats
+from ulna.data.sketch_files import read_sketch_file, write_sketches
+from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketches, merged_stats
+from ulna.data.stats import Stats, stats_to_json
+
+__all__ = ["DatasetTotals", "episode_parts", "read_row_stats", "settle_stats", "whole_stats"]
+
+Part = tuple[Stats, EpisodeSketches]
+
+
+class DatasetTotals:
+    """The statistics of a dataset while episodes are added. Created by the episode store; used by one thread at a time.
+
+    After each episode they are exact but for quantiles, which come from sketches that are reduced to stay small, at a
+    cost that does not depend on the number of episodes. `settle_stats` brings them to what `whole_stats` gives.
+
+    Args:
+        meta: Metadata of the dataset.
+    """
+
+    def __init__(self, meta: LeRobotDatasetMetadata) -> None:
+        self._meta = meta
+        self._running: dict[str, RunningStats] = {}
+        if meta.total_episodes:
+            self._start()
+
+    def _start(self) -> None:
+        known: dict[str, int] = {}
+        for part in _file_parts(self._meta):
+            for name in dict.fromkeys(name for stats, _ in part for name in stats):
+                having = [(counted_in_frames(stats[name], stats), s.get(name)) for stats, s in part if name in stats]
+                known[name] = known.get(name, 0) + len(having)
+                self._add(name, *_union(having))
+        recorded = self._meta.recorded_stats or {}
+        for name in recorded.keys() | known.keys():
+            if known.get(name, 0) < self._meta.total_episodes:
+                # Some episodes say nothing of this feature, as after a conversion by LeRobot: only the total knows.
+                self._running.pop(name, None)
+                if name in recorded:
+                    self._add(name, recorded[name], None)
+
+    def _add(self, name: str, stats: FeatureStats, sketch: FeatureSketch | None) -> None:
+        self._running.setdefault(name, RunningStats()).add(stats, sketch)
+
+    def add(self, stats: Stats, sketches: EpisodeSketches) -> None:
+        """Take one more episode.
+
+        Args:
+            stats: Its statistics.
+            sketches: Its sketches.
+        """
+        for name, values in stats.items():
+            self._add(name, values, sketches.get(name))
+
+    @property
+    def stats(self) -> Stats | None:
+        """Feature to statistics; None without an episode."""
+        return {name: running.result() for name, running in self._running.items()} or None
+
+
+def _union(parts: Sequence[tuple[FeatureStats, FeatureSketch | None]]) -> tuple[FeatureStats, FeatureSketch | None]:
+    if len(parts) == 1:
+        return parts[0]
+    sketches = [sketch for _, sketch in parts if sketch is not None]
+    stats = combine_moments([stats for stats, _ in parts])
+    return stats, FeatureSketch.merged(sketches) if len(sketches) == len(parts) else None
+
+
+def whole_stats(meta: LeRobotDatasetMetadata, *, keep: bool = False) -> Stats:
+    """Compute the statistics of a dataset from those of its episodes and their sketches.
+
+    Args:
+        meta: Metadata of the dataset.
+        keep: Whether sketches that had to be computed from rows are written to side files.
+
+    Returns:
+        Feature to statistics, for the features of which every episode has some. See `merged_stats`.
+    """
+    parts = [part for parts in _file_parts(meta, keep=keep) for part in parts]
+    everywhere = set.intersection(*(set(stats) for stats, _ in parts)) if parts else set()
+    return merged_stats(({n: v for n, v in stats.items() if n in everywhere}, sketches) for stats, sketches in parts)
+
+
+def settle_stats(meta: LeRobotDatasetMetadata) -> None:
+    """Write the statistics of a dataset anew from those of its episodes, so that their order has had no influence.
+
+    Sketches that had to be computed from rows are kept for the next time. Features of which some episodes have no
+    statistics stay as they are.
+
+    Args:
+        meta: Metadata of the dataset; kept up to date.
+    """
+    if not meta.total_episodes:
+        return
+    kept = {name: stats for name, stats in (meta.recorded_stats or {}).items() if name in meta.parsed_features}
+    stats = {**kept, **whole_stats(meta, keep=True)}
+    write_json(meta.root / STATS_PATH, stats_to_json(stats))
+    meta.recorded_stats = stats
+
+
+def episode_parts(meta: LeRobotDatasetMetadata) -> Iterator[Part]:
+    """Yield statistics and sketches of each episode, in order; those of numbers are computed where they are missing.
+
+    Args:
+        meta: Metadata of the dataset.
+    """
+    for parts in _file_parts(meta):
+        yield from parts
+
+
+def _file_parts(meta: LeRobotDatasetMetadata, *, keep: bool = False) -> Iterator[list[Part]]:
+    """Yield the same for the episodes of one file of the episode table at a time."""
+    rows = _Rows(meta)
+    for path in sorted((meta.root / "meta/episodes").glob("chunk-*/file-*.parquet")):
+        stated = {e: stats for e, stats in read_row_stats(path).items() if e < meta.total_episodes}
+        file = FileId(int(path.parent.name.removeprefix("chunk-")), int(path.stem.removeprefix("file-")))
+        stored = read_sketch_file(meta.root, file)
+        parts = {e: _part(stats, stored.get(e), rows, e) for e, stats in stated.items()}
+        if keep and any(len(sketches) > len(stored.get(e, {})) for e, (_, sketches) in parts.items()):
+            write_sketches(meta.root, file, {e: sketches for e, (_, sketches) in parts.items()})
+        yield list(parts.values())
+
+
+def _part(stats: Stats, stored: EpisodeSketches | None, rows: _Rows, episode: int) -> Part:
+    sketches = fitting_sketches(stats, stored)
+    missing = [name for name in rows.numbers if name not in sketches]
+    if missing:
+        more, sketched = episode_summary(rows.columns(episode, missing))
+        stats, sketches = {**stats, **more}, {**sketches, **sketched}
+    return stats, sketches
+
+
+class _Rows:
+    """Number columns of single episodes; holds those of the last data file."""
+
+    def __init__(self, meta: LeRobotDatasetMetadata) -> None:
+        self.numbers = [name for name, feature in meta.parsed_features.items() if feature.is_numeric]
+        self._meta = meta
+        self._loaded: tuple[Path, list[str]] | None = None
+        self._columns: dict[str, npt.NDArray[Any]] = {}
+
+    def columns(self, episode: int, names: list[str]) -> dict[str, npt.NDArray[Any]]:
+        path = self._meta.get_data_file_path(episode)
+        if self._loaded != (path, names):
+            table = pq.read_table(path, columns=[*names, *({"index"} - set(names))], use_threads=False)
+            features = self._meta.parsed_features
+            self._columns = {n: numeric_column(features[n], table[n], str(path)) for n in table.column_names}
+            self._loaded = (path, names)
+        start = int(self._meta.episodes.starts[episode])
+        first = int(np.flatnonzero(self._columns["index"].reshape(-1) == start)[0])
+        stop = first + int(self._meta.episodes.lengths[episode])
+        return {name: self._columns[name][first:stop] for name in names}
+
+
+def read_row_stats(path: Path) -> dict[int, Stats]:
+    """Read the statistics of all episodes of one file of the episode table.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Episode to feature to statistics; an empty mapping for an episode without.
+    """
+    table = pq.read_table(path, use_threads=False)
+    episodes: list[int] = table["episode_index"].to_pylist()
+    found: dict[int, Stats] = {episode: {} for episode in episodes}
+    for column in table.column_names:
+        if column.startswith("stats/"):
+            name, _, stat = column.removeprefix("stats/").rpartition("/")
+            for episode, value in zip(episodes, _arrays(table[column].combine_chunks()), strict=True):
+                if value is not None:
+                    found[episode].setdefault(name, {})[stat] = value
+    return found
+
+
+def _arrays(column: pa.Array) -> Sequence[npt.NDArray[Any] | None]:
+    """Return one array for each row of nested lists, None for a null; all rows at once where they have one shape."""
+    if column.null_count == 0 and pa.types.is_list(column.type):
+        flat, depth = column, 0
+        while pa.types.is_list(flat.type):
+            flat, depth = flat.flatten(), depth + 1
+        sizes = np.unique(np.diff(column.offsets.to_numpy()))
+        if len(sizes) == 1 and len(flat) == len(column) * sizes[0] and flat.null_count == 0:
+            rows: npt.NDArray[Any] = flat.to_numpy(zero_copy_only=False)
+            return list(rows.reshape(len(column), sizes[0], *[1] * (depth - 1)))
+    return [None if value is None else np.atleast_1d(np.asarray(value)) for value in column.to_pylist()]
