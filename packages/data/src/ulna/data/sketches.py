@@ -60,7 +60,7 @@ def episode_sketches(columns: Mapping[str, Any]) -> EpisodeSketches:
     return episode_summary(columns)[1]
 
 
-def merged_stats(parts: Iterable[tuple[Stats, EpisodeSketches | None]]) -> Stats:
+def merged_stats(parts: Iterable[tuple[Stats, EpisodeSketches | None]], *, checked: bool = False) -> Stats:
     """Combine the statistics of episodes: moments exactly, quantiles from their sketches.
 
     The result does not depend on the order of the parts. A single part keeps its statistics as they are. The quantiles
@@ -69,6 +69,7 @@ def merged_stats(parts: Iterable[tuple[Stats, EpisodeSketches | None]]) -> Stats
 
     Args:
         parts: Statistics and sketches of each episode. Parts may lack features.
+        checked: Whether the sketches are those that `fitting_sketches` gave, so that looking again would take time only.
 
     Returns:
         Feature to statistics; features in the order in which they appear first.
@@ -76,7 +77,7 @@ def merged_stats(parts: Iterable[tuple[Stats, EpisodeSketches | None]]) -> Stats
     stats: dict[str, list[FeatureStats]] = {}
     sketches: dict[str, list[FeatureSketch | None]] = {}
     for of_part, sketched in parts:
-        fitting = fitting_sketches(of_part, sketched)
+        fitting = (sketched or {}) if checked else fitting_sketches(of_part, sketched)
         for name, values in of_part.items():
             stats.setdefault(name, []).append(counted_in_frames(values, of_part))
             sketches.setdefault(name, []).append(fitting.get(name))
