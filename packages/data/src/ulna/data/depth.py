@@ -114,12 +114,14 @@ class DepthCodec:
         Returns:
             Codes from 0 to 4095, same shape. Distances out of range get the nearest code.
         """
-        metres = depth.astype(np.float64)
-        if depth.dtype.kind != "f":
-            metres /= _MM_PER_M
-        low, span = self._range()
-        scaled = np.log(np.maximum(metres, self.depth_min) + self.shift) if self.use_log else metres
-        codes: Codes = np.rint((scaled - low) * ((DEPTH_CODES - 1) / span)).clip(0, DEPTH_CODES - 1).astype(np.uint16)
+        # In float32 and in the unit of the map: any other order of these steps rounds some distances to the next code.
+        scale = 1.0 if unit_of(depth) == "m" else _MM_PER_M
+        low, span = self._range(scale)
+        scaled = depth.astype(np.float32)
+        if self.use_log:
+            scaled = np.log(scaled + np.float32(self.shift * scale))
+        share = (scaled - np.float32(low)) / np.float32(span)
+        codes: Codes = np.rint(share * np.float32(DEPTH_CODES - 1)).clip(0, DEPTH_CODES - 1).astype(np.uint16)
         return codes
 
     def decode(self, stored: npt.NDArray[Any], unit: DepthUnit) -> npt.NDArray[np.float32]:
@@ -150,11 +152,12 @@ class DepthCodec:
             return 1.0
         return _MM_PER_M if unit == "mm" else 1 / _MM_PER_M
 
-    def _range(self) -> tuple[float, float]:
-        if not self.use_log:
-            return self.depth_min, self.depth_max - self.depth_min
-        low = math.log(self.depth_min + self.shift)
-        return low, math.log(self.depth_max + self.shift) - low
+    def _range(self, scale: float = 1.0) -> tuple[float, float]:
+        """Return where the scale of codes begins and how long it is, in units of 1 / scale metres."""
+        low, high = self.depth_min * scale, self.depth_max * scale
+        if self.use_log:
+            low, high = math.log(low + self.shift * scale), math.log(high + self.shift * scale)
+        return low, high - low
 
     def _table(self, unit: DepthUnit) -> npt.NDArray[np.float32]:
         """Return the distance of every code."""

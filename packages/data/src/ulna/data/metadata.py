@@ -76,6 +76,19 @@ class LeRobotDatasetMetadata:
         self._check(check_files)
         for finding in self.findings:
             logger.warning("%s: %s", self.repo_id, finding.message)
+        if depth_output_unit is not None:
+            self._warn_of_unknown_units(depth_output_unit)
+
+    def _warn_of_unknown_units(self, wanted: DepthUnit) -> None:
+        unknown = [name for name, codec in depth_codecs(self.parsed_features).items() if codec.unit is None]
+        if unknown:
+            logger.warning(
+                "%s does not say in which unit %s recorded: statistics, and depth maps in tables, are given as they are, "
+                "not in %r. Add depth_unit, 'm' or 'mm', to the info of the feature in meta/info.json.",
+                self.repo_id,
+                " and ".join(unknown) + (" is" if len(unknown) == 1 else " are"),
+                wanted,
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_lock": None}

@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of a dataset as arrays, one set of columns a file, loaded when first needed. Rows are reached by offset.
 
-Small tables are held in memory. Large ones, and those with pictures, are unpacked once into a cache of memory-mapped
-Arrow files, so that all workers share one copy and memory does not grow with the dataset.
+Small tables are held in memory. Larger ones are unpacked once into a cache of memory-mapped Arrow files, so that all
+workers share one copy and memory does not grow with the dataset.
 """
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -23,18 +21,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ulna.core.errors import DatasetFormatError
-from ulna.core.files import atomic_path
-from ulna.core.paths import ulna_home
 from ulna.data.arrow_schema import numeric_column, table_columns
 from ulna.data.features import Feature
+from ulna.data.language import LANGUAGE_COLUMNS
 from ulna.data.layout import FileId
+from ulna.data.mapped_tables import mapped_table
+from ulna.data.process_limits import open_files_limit
 
 __all__ = ["TableFile", "TableStore", "table_file"]
 
 logger = logging.getLogger(__name__)
 
-_IN_MEMORY_BYTES: Final = 64 * 2**20
+_IN_MEMORY_BYTES: Final = 2**20
+"""Larger files are mapped, so that reading processes share them."""
 _MAX_OPEN: Final = 256
+_SHARE_OF_FILES: Final = 8
+"""One out of this many open files that the process may have can be a table; each takes up to two."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,14 @@ def table_file(path: Path, table: pa.Table, columns: Sequence[Feature]) -> Table
     missing = [f.name for f in columns if f.name not in table.column_names]
     if missing:
         raise DatasetFormatError(f"The table {path} lacks the declared columns {missing}; it has {table.column_names}.")
+    declared = {f.name for f in columns}
+    hidden = [name for name in LANGUAGE_COLUMNS if name in table.column_names and name not in declared]
+    if hidden:
+        raise DatasetFormatError(
+            f"The table {path} has the language column {hidden[0]!r}, but info.json does not declare it.",
+            hint=f'Add to the features of meta/info.json: "{hidden[0]}": '
+            '{"dtype": "language", "shape": [1], "names": null}',
+        )
     numbers = {f.name: numeric_column(f, table[f.name], str(path)) for f in columns if f.is_numeric}
     others = {f.name: _single(table[f.name], f) for f in columns if not f.is_numeric}
     return TableFile(path, numbers, others, _starts(numbers["index"], numbers["frame_index"]))
@@ -90,6 +100,7 @@ class TableStore:
         self._columns = table_columns(features)
         self._files: OrderedDict[FileId, TableFile] = OrderedDict()
         self._lock = threading.Lock()
+        self._max_open = max(1, min(_MAX_OPEN, open_files_limit() // _SHARE_OF_FILES))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": OrderedDict(), "_lock": None}
@@ -112,7 +123,7 @@ class TableStore:
         with self._lock:
             if file not in self._files:
                 self._files[file] = self._load(file.path(self._root, self._template))
-                if len(self._files) > _MAX_OPEN:
+                while len(self._files) > self._max_open:
                     self._files.popitem(last=False)
             return self._files[file]
 
@@ -126,35 +137,16 @@ class TableStore:
         return table_file(path, table, self._columns)
 
     def _table(self, path: Path) -> pa.Table:
-        parquet = pq.ParquetFile(path, memory_map=True)
-        metadata = parquet.metadata
-        size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-        has_pictures = any(f.dtype == "image" for f in self._columns)
-        if size <= _IN_MEMORY_BYTES and not (has_pictures and size > _IN_MEMORY_BYTES // 4):
-            return parquet.read(use_threads=False)
-        try:
-            return _unpacked(path, parquet)
-        except OSError as error:
-            logger.warning("%s is held in memory, because the cache cannot be written: %s", path, error)
-            return parquet.read(use_threads=False)
-
-
-def _unpacked(path: Path, parquet: pq.ParquetFile) -> pa.Table:
-    """Return the memory-mapped copy of a table, made when it is missing or the table has changed."""
-    stat = path.stat()
-    key = f"{path.resolve()}|{stat.st_size}|{stat.st_mtime_ns}"
-    cached = ulna_home() / "cache" / "tables" / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.arrow"
-    if not cached.exists():
-        with (
-            atomic_path(cached) as temporary,
-            pa.OSFile(str(temporary), "wb") as sink,
-            pa.ipc.new_file(sink, parquet.schema_arrow) as writer,
-        ):
-            for batch in parquet.iter_batches(batch_size=4096, use_threads=False):
-                writer.write_batch(batch)
-    else:
-        os.utime(cached)
-    return pa.ipc.open_file(pa.memory_map(str(cached))).read_all()
+        with pq.ParquetFile(path, memory_map=True) as parquet:
+            metadata = parquet.metadata
+            size = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
+            if size <= _IN_MEMORY_BYTES:
+                return parquet.read(use_threads=False)
+            try:
+                return mapped_table(path, parquet, [f.name for f in self._columns if f.dtype == "image"])
+            except OSError as error:
+                logger.warning("%s is held in memory, because the cache cannot be written: %s", path, error)
+                return parquet.read(use_threads=False)
 
 
 def _single(column: pa.ChunkedArray, feature: Feature) -> Any:
