@@ -39,6 +39,7 @@ def test_finalize_joins_files_and_leaves_nothing(scene: Any, tmp_path: Path, fil
         "data/chunk-000/file-000.parquet",
         "meta/episodes/chunk-000/file-000.parquet",
         "meta/info.json",
+        "meta/sketches/chunk-000/file-000.parquet",
         "meta/stats.json",
         "meta/tasks.parquet",
         "meta/ulna_recording.jsonl",

@@ -41,6 +41,7 @@ class DatasetTotals:
     def __init__(self, meta: LeRobotDatasetMetadata) -> None:
         self._meta = meta
         self._running: dict[str, RunningStats] = {}
+        self._added = False
         if meta.total_episodes:
             self._start()
 
@@ -69,12 +70,17 @@ class DatasetTotals:
             stats: Its statistics.
             sketches: Its sketches.
         """
+        self._added = True
         for name, values in stats.items():
             self._add(name, values, sketches.get(name))
 
     @property
     def stats(self) -> Stats | None:
-        """Feature to statistics; None without an episode."""
+        """Feature to statistics; None without an episode. As they were recorded, until an episode is added."""
+        if not self._added:
+            stats, frames = self._meta.recorded_stats, self._meta.total_frames
+            behind = stats is None or ("index" in stats and int(stats["index"]["count"][0]) != frames)
+            return (whole_stats(self._meta) or None) if behind else stats
         return {name: running.result() for name, running in self._running.items()} or None
 
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from ulna.data.moments import FeatureStats, array_summary, combine_moments, in_order, quantile_stats
+from ulna.data.moments import QUANTILES, FeatureStats, array_summary, combine_moments, in_order, quantile_stats
 from ulna.data.quantiles import POINTS, FeatureSketch
 
 __all__ = ["RunningStats"]
@@ -50,7 +50,7 @@ class RunningStats:
             stats: Their statistics.
             sketch: Their sketch; without one the quantiles are left out from now on.
         """
-        self._first = stats if self._moments is None else None
+        self._first = stats if self._moments is None and stats.keys() >= QUANTILES.keys() else None
         self._moments = combine_moments([stats] if self._moments is None else [self._moments, stats])
         if sketch is None:
             self._whole = False
