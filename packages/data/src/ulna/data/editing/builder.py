@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from ulna.core.errors import DatasetError
 from ulna.core.files import fsync_dir, write_json
 from ulna.data.arrow_schema import data_schema
+from ulna.data.editing.block_sketches import block_sketches
 from ulna.data.editing.blocks import EpisodeBlock, NewEpisode, VideoPiece
 from ulna.data.editing.places import carry_side_files
 from ulna.data.editing.replacement import building_folder, flush_tree, replace_dataset
@@ -29,7 +30,10 @@ from ulna.data.editing.video_shards import write_videos
 from ulna.data.episodes import VideoSpan
 from ulna.data.info import DatasetInfo, write_tasks
 from ulna.data.layout import EPISODES_TEMPLATE, STATS_PATH, FileId
-from ulna.data.stats import Stats, aggregate_stats, stats_to_json
+from ulna.data.quantiles import EpisodeSketches
+from ulna.data.sketch_files import write_sketches
+from ulna.data.sketches import merged_stats
+from ulna.data.stats import Stats, stats_to_json
 
 __all__ = ["DatasetBuilder", "NewEpisode", "VideoPiece", "replace_dataset"]
 
@@ -51,6 +55,8 @@ class DatasetBuilder:
         tasks: Texts that get the first task numbers, whether they are used or not. Others follow in order of
             appearance.
         keep_videos: Whether episodes of different old video files never share a new one.
+        whole_stats: Statistics of all episodes together, for a result that has the same episodes as its source. They
+            are used for features of which the episodes alone do not tell everything.
         keep_tables: Whether episodes of different old table files never share a new one, and those of one always do.
 
     Raises:
@@ -65,6 +71,7 @@ class DatasetBuilder:
         tasks: Sequence[str] = (),
         keep_videos: bool = False,
         keep_tables: bool = False,
+        whole_stats: Stats | None = None,
     ) -> None:
         self.target = Path(target).absolute()
         if self.target.exists() and (not self.target.is_dir() or any(self.target.iterdir())):
@@ -72,6 +79,7 @@ class DatasetBuilder:
         self.info = replace(info, total_episodes=0, total_frames=0, total_tasks=0, splits={})
         self.tasks = {task: number for number, task in enumerate(dict.fromkeys(tasks))}
         self._keep_videos, self._keep_tables = keep_videos, keep_tables
+        self._whole_stats = whole_stats or {}
         self._schema = data_schema(info.features)
         self._folder = building_folder(self.target)
         self._shards = TableShards(
@@ -89,6 +97,7 @@ class DatasetBuilder:
         self._pieces: dict[str, list[VideoPiece]] = {key: [] for key in info.video_keys}
         self._rows: list[pa.Table] = []
         self._stats: list[Stats] = []
+        self._sketches: list[EpisodeSketches] = []
 
     def add(self, episode: NewEpisode) -> None:
         """Add one episode behind those that were added.
@@ -129,9 +138,11 @@ class DatasetBuilder:
             self._files.append(self._shards.write(table.slice(start, length)))
         for key in self._pieces:
             self._pieces[key].extend(block.videos[key])
-        self._stats.extend(stats_of(pa.table(stats), len(block)) if stats else [{} for _ in range(len(block))])
+        of_episodes = stats_of(pa.table(stats), len(block))
+        self._stats.extend(of_episodes)
+        self._sketches.extend(block_sketches(block, table, self.info.features, of_episodes))
         others = {n: block.rows[n] for n in block.rows.column_names if not n.startswith("stats/")}
-        self._rows.append(pa.table({**others, **stats}) if others or stats else pa.table({"": pa.nulls(len(block))}))
+        self._rows.append(pa.table({**others, **stats}))
         self._lengths.extend(block.lengths.tolist())
         self.info.total_episodes += len(block)
         self.info.total_frames += int(block.lengths.sum())
@@ -215,7 +226,7 @@ class DatasetBuilder:
         info.splits = {"train": f"0:{info.total_episodes}"} if info.total_episodes else {}
         write_tasks(folder, self.tasks)
         if self._stats:
-            write_json(folder / STATS_PATH, stats_to_json(aggregate_stats(self._stats)))
+            write_json(folder / STATS_PATH, stats_to_json(self._all_stats()))
         info.save(folder)
         flush_tree(folder)
         if self.target.is_dir():
@@ -223,6 +234,19 @@ class DatasetBuilder:
         folder.rename(self.target)
         fsync_dir(self.target.parent)
         return self.target
+
+    def _all_stats(self) -> Stats:
+        """Return the statistics of all episodes, by feature in the order of the features."""
+        parts = list(zip(self._stats, self._sketches, strict=True))
+        told = {
+            name
+            for name in self.info.features
+            if all(name in stats for stats, _ in parts)
+            and (name not in self._whole_stats or all(name in sketches for _, sketches in parts))
+        }
+        chosen = (({n: v for n, v in stats.items() if n in told}, sketches) for stats, sketches in parts)
+        found = {**self._whole_stats, **merged_stats(chosen, checked=True)}
+        return {name: found[name] for name in self.info.features if name in found}
 
     def _write_videos(self, key: str, pieces: Sequence[VideoPiece]) -> list[VideoSpan]:
         info = self.info
@@ -249,11 +273,14 @@ class DatasetBuilder:
             part = slice(first, min(first + _ROWS_A_FILE, count))
             columns = self._row_columns(part, number, {key: span[part] for key, span in spans.items()})
             rows = kept.slice(first, part.stop - first)
-            others = {n: rows[n] for n in rows.column_names if n}
+            others = {n: rows[n] for n in rows.column_names}
             ends = {name: columns.pop(name) for name in list(columns) if name.startswith("meta/")}
             path = number.path(self._folder, EPISODES_TEMPLATE)
             path.parent.mkdir(parents=True, exist_ok=True)
             pq.write_table(pa.table({**columns, **others, **ends}), path)
+            write_sketches(
+                self._folder, number, dict(zip(range(part.start, part.stop), self._sketches[part], strict=True))
+            )
             number = number.next(self.info.chunks_size)
 
     def _row_columns(self, part: slice, number: FileId, spans: dict[str, list[VideoSpan]]) -> dict[str, Any]:

@@ -123,7 +123,8 @@ def modify_features(
     info = replace(meta.info, features=features)
     if not info.video_keys:
         info.video_path = None
-    with place.writing() as target, DatasetBuilder(target, info, tasks=list(meta.tasks)) as builder:
+    stats = {name: values for name, values in (meta.recorded_stats or {}).items() if name not in gone}
+    with place.writing() as target, DatasetBuilder(target, info, tasks=list(meta.tasks), whole_stats=stats) as builder:
         for block in blocks(meta, range(meta.total_episodes)):
             builder.add_block(_with_columns(block, columns, gone))
         if place.in_place:

@@ -69,8 +69,12 @@ def merge_datasets(
         in_place=False,
     )
     tasks = [task for meta in metas for task in meta.tasks]
-    keep = {"keep_videos": not concatenate_videos, "keep_tables": not concatenate_data}
-    with place.writing() as target, DatasetBuilder(target, info, tasks=tasks, **keep) as builder:
+    with (
+        place.writing() as target,
+        DatasetBuilder(
+            target, info, tasks=tasks, keep_videos=not concatenate_videos, keep_tables=not concatenate_data
+        ) as builder,
+    ):
         for meta in metas:
             for block in blocks(meta, range(meta.total_episodes)):
                 builder.add_block(block)

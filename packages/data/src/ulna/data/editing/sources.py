@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,8 @@ from ulna.core.errors import DatasetFormatError
 from ulna.data.editing.blocks import EpisodeBlock, VideoPiece
 from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.quantiles import EpisodeSketches
+from ulna.data.sketch_files import read_sketch_file
 
 __all__ = ["blocks", "episode_rows"]
 
@@ -39,12 +42,12 @@ def blocks(meta: LeRobotDatasetMetadata, episodes: Sequence[int]) -> Iterator[Ep
     Raises:
         DatasetFormatError: A file does not hold what the episode table says.
     """
-    rows = episode_rows(meta, episodes)
-    table = meta.episodes
+    rows, sketches = episode_rows(meta, episodes)
     done = 0
-    for file, wanted in _by_file(table.data_files, episodes):
+    for file, wanted in _by_file(meta.episodes.data_files, episodes):
         for part, data in _read(meta, file, wanted):
-            yield _block(meta, part, data, rows.slice(done, len(part)))
+            block = _block(meta, part, data, rows.slice(done, len(part)))
+            yield replace(block, sketches=[sketches.get(episode) for episode in part])
             done += len(part)
 
 
@@ -173,26 +176,29 @@ def _check_rows(
         )
 
 
-def episode_rows(meta: LeRobotDatasetMetadata, episodes: Sequence[int]) -> pa.Table:
-    """Return the statistics, and other columns without a meaning here, of some episodes.
+def episode_rows(meta: LeRobotDatasetMetadata, episodes: Sequence[int]) -> tuple[pa.Table, dict[int, EpisodeSketches]]:
+    """Return the statistics, sketches, and columns without a meaning here, of some episodes.
 
     Args:
         meta: Metadata of the dataset.
         episodes: Their numbers.
 
     Returns:
-        One row an episode. Statistics of features and cameras that do not exist are left out.
+        One row an episode, statistics of features and cameras that do not exist left out; and the sketches of those
+        episodes that have any.
     """
-    tables = [
-        pq.read_table(path, use_threads=False)
-        for path in sorted((meta.root / "meta/episodes").glob("chunk-*/file-*.parquet"))
-    ]
+    tables: list[pa.Table] = []
+    sketches: dict[int, EpisodeSketches] = {}
+    for path in sorted((meta.root / "meta/episodes").glob("chunk-*/file-*.parquet")):
+        tables.append(pq.read_table(path, use_threads=False))
+        chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")
+        sketches.update(read_sketch_file(meta.root, FileId(int(chunk), int(file))))
     if not tables:
-        return pa.table({})
+        return pa.table({}), sketches
     whole = pa.concat_tables(tables, promote_options="permissive")
     position = np.argsort(whole["episode_index"].to_numpy(), kind="stable")
     kept = [name for name in whole.column_names if _is_kept(name, meta)]
-    return whole.select(kept).take(pa.array(position[list(episodes)], pa.int64()))
+    return whole.select(kept).take(pa.array(position[list(episodes)], pa.int64())), sketches
 
 
 def _is_kept(name: str, meta: LeRobotDatasetMetadata) -> bool:

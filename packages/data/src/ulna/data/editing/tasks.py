@@ -88,7 +88,8 @@ def modify_tasks(
     change = _change(meta, new_task, episode_tasks or {}, task_replacements or {})
     check_readable(meta, range(meta.total_episodes))
     place = place_for(meta, output_dir, repo_id)
-    with place.writing() as target, DatasetBuilder(target, meta.info) as builder:
+    stats = {name: values for name, values in (meta.recorded_stats or {}).items() if name != "task_index"}
+    with place.writing() as target, DatasetBuilder(target, meta.info, whole_stats=stats) as builder:
         for block in blocks(meta, range(meta.total_episodes)):
             builder.add_block(change.of(block))
         if place.in_place:
