@@ -14,6 +14,7 @@ from ulna.core.errors import DatasetFormatError
 from ulna.data.checks.contents import Contents
 from ulna.data.checks.report import Report
 from ulna.data.features import Feature
+from ulna.data.editing.replacement import leftovers
 from ulna.data.layout import STATS_PATH
 from ulna.data.stats import QUANTILES, stats_from_json
 from ulna.data.workspace import Workspace
@@ -22,7 +23,7 @@ __all__ = ["check_leftovers", "check_stats", "check_strangers"]
 
 
 def check_leftovers(root: Path, report: Report) -> None:
-    """Look for an open or interrupted recording, and pictures that a recording left behind.
+    """Look for an open or interrupted recording or edit, and pictures that a recording left behind.
 
     Args:
         root: Folder of the dataset.
@@ -50,6 +51,14 @@ def check_leftovers(root: Path, report: Report) -> None:
             f"A recording is open or was interrupted; from episode {mark.first_episode} on each has files of its own.",
             "warning",
             remedy=mend,
+        )
+    for folder in leftovers(root):
+        what = "A new version of the dataset" if folder.name.endswith("-new") else "What"
+        report.add(
+            "edit-leftover",
+            f"{what} that an interrupted edit left behind lies in {folder}; the dataset itself is whole.",
+            "note",
+            remedy=f"rm -r {folder}",
         )
     staged = root / "images"
     if staged.is_dir() and any(staged.rglob("*.png")):
