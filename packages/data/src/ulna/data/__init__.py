@@ -9,31 +9,67 @@ from ulna.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset as LeRobotDataset
+    from ulna.data.editing.episodes import delete_episodes as delete_episodes
+    from ulna.data.editing.episodes import split_dataset as split_dataset
+    from ulna.data.editing.features import add_features as add_features
+    from ulna.data.editing.features import modify_features as modify_features
+    from ulna.data.editing.features import remove_feature as remove_feature
+    from ulna.data.editing.merging import merge_datasets as merge_datasets
+    from ulna.data.editing.tasks import modify_tasks as modify_tasks
     from ulna.data.features import DEFAULT_FEATURES as DEFAULT_FEATURES
     from ulna.data.features import build_dataset_frame as build_dataset_frame
     from ulna.data.features import hw_features_to_dataset_features as hw_features_to_dataset_features
+    from ulna.data.language import language_feature_info as language_feature_info
+    from ulna.data.language import language_styles as language_styles
+    from ulna.data.language import register_language_style as register_language_style
     from ulna.data.metadata import LeRobotDatasetMetadata as LeRobotDatasetMetadata
+    from ulna.data.multi import MultiLeRobotDataset as MultiLeRobotDataset
     from ulna.data.stats import aggregate_stats as aggregate_stats
-    from ulna.data.video_encoding import RGBEncoderConfig as RGBEncoderConfig
+    from ulna.data.streaming import StreamingLeRobotDataset as StreamingLeRobotDataset
+    from ulna.data.video_codecs import DepthEncoderConfig as DepthEncoderConfig
+    from ulna.data.video_codecs import RGBEncoderConfig as RGBEncoderConfig
 
 _HOME = {
     "DEFAULT_FEATURES": "features",
+    "DepthEncoderConfig": "video_codecs",
     "LeRobotDataset": "dataset",
     "LeRobotDatasetMetadata": "metadata",
-    "RGBEncoderConfig": "video_encoding",
+    "MultiLeRobotDataset": "multi",
+    "RGBEncoderConfig": "video_codecs",
+    "StreamingLeRobotDataset": "streaming",
+    "add_features": "editing.features",
     "aggregate_stats": "stats",
     "build_dataset_frame": "features",
+    "delete_episodes": "editing.episodes",
     "hw_features_to_dataset_features": "features",
+    "language_styles": "language",
+    "register_language_style": "language",
+    "language_feature_info": "language",
+    "merge_datasets": "editing.merging",
+    "modify_features": "editing.features",
+    "modify_tasks": "editing.tasks",
+    "remove_feature": "editing.features",
+    "split_dataset": "editing.episodes",
 }
 
 __all__ = [
     "DEFAULT_FEATURES",
+    "DepthEncoderConfig",
     "LeRobotDataset",
     "LeRobotDatasetMetadata",
+    "MultiLeRobotDataset",
     "RGBEncoderConfig",
+    "StreamingLeRobotDataset",
+    "add_features",
     "aggregate_stats",
     "build_dataset_frame",
+    "delete_episodes",
     "hw_features_to_dataset_features",
+    "merge_datasets",
+    "modify_features",
+    "modify_tasks",
+    "remove_feature",
+    "split_dataset",
 ]
 
 __getattr__, __dir__ = lazy_names(globals(), _HOME)
