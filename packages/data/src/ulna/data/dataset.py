@@ -39,7 +39,7 @@ class LeRobotDataset:
     threads and processes; recording belongs to one thread.
 
     Args:
-        repo_id: `user/name`. Looked up in Ulna's folder of datasets, then in LeRobot's.
+        repo_id: `user/name`. Looked up in Ulna's folder of datasets, in LeRobot's, then pulled from the Hub.
         root: Its folder, if it lies elsewhere.
         episodes: Episodes to read, as a set (frames stay in file order); None reads all.
         episode_filter: Takes a row of the episode table; episodes it refuses are left out.
@@ -47,16 +47,19 @@ class LeRobotDataset:
         delta_timestamps: Feature to time differences in seconds, multiples of 1 / fps. The feature gets a leading time
             axis and a mask `<feature>_is_pad`; frames outside the episode repeat its first or last one.
         tolerance_s: Allowed deviation of times.
-        revision: Kept for the Hub.
+        revision: Branch, tag or commit of the Hub. Only what was pulled is looked at then.
         video_backend: `pyav` (the default) or `torchcodec`, see the guide on reading.
         return_uint8: Whether colour pictures are uint8 instead of float32 in [0, 1].
         depth_output_unit: Unit of depth maps, which are float32, and of their statistics: `mm` or `m`.
         frame_cache: `ram` or `disk` keeps decoded pictures, shared with workers; None keeps none.
         frame_cache_bytes: Most memory or disk space for that.
+        force_cache_sync: Whether the Hub is asked again for what was pulled before.
+        download_videos: Whether videos are pulled too.
+        token: Token of the Hub, if it is not the one that is logged in.
 
     Raises:
-        DatasetError: Not on this machine, an unknown episode, feature or backend, one that does not work here, a cache
-            too small for one frame, or a time between frames.
+        DatasetError: Neither on this machine nor on the Hub, an unknown episode, feature or backend, one that does not
+            work here, a cache too small for one frame, or a time between frames.
         DatasetFormatError: Files contradict the format; the file, episode and values are named.
     """
 
@@ -76,16 +79,25 @@ class LeRobotDataset:
         depth_output_unit: DepthUnit = "mm",
         frame_cache: CacheKind | None = None,
         frame_cache_bytes: int = DEFAULT_CACHE_BYTES,
+        force_cache_sync: bool = False,
+        download_videos: bool = True,
+        token: str | None = None,
     ) -> None:
         self._decoding: BackendName = choose_backend(video_backend)
         self._caching = frame_cache, frame_cache_bytes
         self.meta = LeRobotDatasetMetadata(
-            repo_id, root, revision, depth_output_unit=check_depth_unit(depth_output_unit)
+            repo_id,
+            root,
+            revision,
+            depth_output_unit=check_depth_unit(depth_output_unit),
+            force_cache_sync=force_cache_sync,
+            token=token,
         )
         chosen = None if episodes is None else [int(e) for e in episodes]
         if episode_filter is not None:
             accepted = self.meta.filter_episodes(episode_filter)
             chosen = accepted if chosen is None else [e for e in chosen if e in set(accepted)]
+        self.meta.pull_files(chosen, videos=download_videos, token=token)
         self._setup(image_transforms, delta_timestamps, tolerance_s, return_uint8, chosen)
         self._reader: DatasetReader | None = self._make_reader()
 
@@ -217,7 +229,7 @@ class LeRobotDataset:
             DatasetError: Not on this machine, or being recorded by another process.
             DatasetFormatError: Files contradict the format.
         """
-        meta = LeRobotDatasetMetadata(repo_id, root)
+        meta = LeRobotDatasetMetadata(repo_id, root, local_only=True)
         _refuse_unrecordable(meta.info)
         colour = rgb_encoder or RGBEncoderConfig()
         settings = RecorderSettings(colour, encoder_queue_maxsize, when_full, depth_encoder, recover)

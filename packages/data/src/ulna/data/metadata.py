@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from ulna.data.episodes import EpisodeRow, EpisodeTable, Finding, read_episode_f
 from ulna.data.features import Feature
 from ulna.data.info import DatasetInfo, read_tasks
 from ulna.data.layout import INFO_PATH, STATS_PATH, FileId
-from ulna.data.location import find_root
+from ulna.data.location import find_root, snapshot_commit
 from ulna.data.stats import Stats, stats_from_json
 from ulna.data.unfinished import UnfinishedEpisode, scan_unfinished
 from ulna.data.workspace import Workspace
@@ -38,12 +38,15 @@ class LeRobotDatasetMetadata:
     Args:
         repo_id: `user/name`.
         root: Its folder; found by name when not given.
-        revision: Kept for the Hub; a local folder has no revisions.
+        revision: Branch, tag or commit of the Hub; a folder that was recorded here has none.
         depth_output_unit: Unit of depth statistics, `mm` or `m`; None leaves them in the recorded one.
         check_files: Whether tables and videos must be there; False where they are fetched when they are needed.
+        force_cache_sync: Whether the Hub is asked again for what was pulled before.
+        token: Token of the Hub, if it is not the one that is logged in.
+        local_only: Whether a dataset that is not here is an error, instead of being pulled from the Hub.
 
     Raises:
-        DatasetError: The dataset is not on this machine.
+        DatasetError: The dataset is not on this machine, and not on the Hub or that may not be asked.
         DatasetFormatError: Its files contradict the format or one another; the file, episode and values are named.
         DatasetNotFinishedError: It was recorded by software that lost its episode table when it was interrupted.
     """
@@ -56,9 +59,19 @@ class LeRobotDatasetMetadata:
         depth_output_unit: DepthUnit | None = None,
         *,
         check_files: bool = True,
+        force_cache_sync: bool = False,
+        token: str | None = None,
+        local_only: bool = False,
     ) -> None:
         self.repo_id = repo_id
-        self.root = find_root(repo_id, root)
+        self.root = find_root(
+            repo_id, root, revision, fetch=None if local_only else self._pull_metadata(revision, token)
+        )
+        self.commit = snapshot_commit(self.root)
+        if self.commit is not None and force_cache_sync:
+            self.root = self._pull_metadata(revision, token)()
+            self.commit = snapshot_commit(self.root)
+        check_files = check_files and self.commit is None  # the Hub's files are fetched when episodes are chosen
         self.revision = revision
         self.depth_output_unit = depth_output_unit
         _finish_swap(self.root)
@@ -79,12 +92,49 @@ class LeRobotDatasetMetadata:
         if depth_output_unit is not None:
             self._warn_of_unknown_units(depth_output_unit)
 
+    def _pull_metadata(self, revision: str | None, token: str | None) -> Callable[[], Path]:
+        def pull() -> Path:
+            from ulna.data.hub import pull_dataset
+
+            return pull_dataset(self.repo_id, revision=revision, episodes=(), token=token)
+
+        return pull
+
+    def pull_files(
+        self, episodes: Iterable[int] | None = None, *, videos: bool = True, token: str | None = None
+    ) -> None:
+        """Download the files of some episodes, if the dataset was pulled from the Hub and they are not here.
+
+        Args:
+            episodes: Their numbers; default: all.
+            videos: Whether videos are wanted.
+            token: Token of the Hub, if it is not the one that is logged in.
+
+        Raises:
+            DatasetError: The Hub did not give them.
+        """
+        if self.commit is None:
+            return
+        wanted = range(self.total_episodes) if episodes is None else episodes
+        keys = self.video_keys if videos else []
+        chosen = [e for e in wanted if 0 <= e < self.total_episodes]
+        paths = {
+            path
+            for e in chosen
+            for path in (self.get_data_file_path(e), *(self.get_video_file_path(e, k) for k in keys))
+        }
+        if all(path.exists() for path in paths):
+            return
+        from ulna.data.hub import pull_dataset
+
+        pull_dataset(self.repo_id, revision=self.commit, episodes=chosen, download_videos=videos, token=token)
+
     def _warn_of_unknown_units(self, wanted: DepthUnit) -> None:
         unknown = [name for name, codec in depth_codecs(self.parsed_features).items() if codec.unit is None]
         if unknown:
             logger.warning(
-                "%s does not say in which unit %s recorded: statistics, and depth maps in tables, are given as they are, "
-                "not in %r. Add depth_unit, 'm' or 'mm', to the info of the feature in meta/info.json.",
+                "%s does not say in which unit %s recorded: statistics, and depth maps in tables, are given as they "
+                "are, not in %r. Add depth_unit, 'm' or 'mm', to the info of the feature in meta/info.json.",
                 self.repo_id,
                 " and ".join(unknown) + (" is" if len(unknown) == 1 else " are"),
                 wanted,
@@ -131,13 +181,10 @@ class LeRobotDatasetMetadata:
 
     def _check_files(self) -> None:
         """Leave out last episodes without whole files; remember broken ones in the middle."""
-        verdict: dict[Path, str | None] = {}
-        for episode in range(len(self._episodes)):
-            for path in self._paths(episode):
-                if path not in verdict:
-                    verdict[path] = _complaint(path)
-                if verdict[path] is not None:
-                    self.broken.setdefault(episode, f"{path} {verdict[path]}")
+        table, info = self._episodes, self.info
+        self._note_broken(table.data_files, info.data_path)
+        for key in self.video_keys:
+            self._note_broken(table.video_files[key], info.video_template, key)
         keep = len(self._episodes)
         while keep - 1 in self.broken:
             keep -= 1
@@ -149,10 +196,18 @@ class LeRobotDatasetMetadata:
         if keep < len(self._episodes):
             self._episodes = self._episodes.first(keep)
 
-    def _paths(self, episode: int) -> Iterable[Path]:
-        yield self.get_data_file_path(episode)
-        for key in self.video_keys:
-            yield self.get_video_file_path(episode, key)
+    def _note_broken(self, files: Sequence[FileId], template: str, key: str = "") -> None:
+        """Look at each file once, however many episodes it holds."""
+        complaints = {}
+        for file in dict.fromkeys(files):
+            path = file.path(self.root, template, key)
+            complaint = _complaint(path)
+            if complaint is not None:
+                complaints[file] = f"{path} {complaint}"
+        if complaints:
+            for episode, file in enumerate(files):
+                if file in complaints:
+                    self.broken.setdefault(episode, complaints[file])
 
     @property
     def episodes(self) -> EpisodeTable:
