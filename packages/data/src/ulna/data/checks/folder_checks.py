@@ -13,8 +13,8 @@ import numpy.typing as npt
 from ulna.core.errors import DatasetFormatError
 from ulna.data.checks.contents import Contents
 from ulna.data.checks.report import Report
-from ulna.data.features import Feature
 from ulna.data.editing.replacement import leftovers
+from ulna.data.features import Feature
 from ulna.data.layout import STATS_PATH
 from ulna.data.stats import QUANTILES, stats_from_json
 from ulna.data.workspace import Workspace
