@@ -66,12 +66,12 @@ def test_subsets_with_windows_equal_brute_force(made: Any, camera: str | None, e
 
 def test_window_does_not_touch_pictures_it_does_not_ask_for(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A window of actions decodes the one picture of the item, not one for each action."""
-    import ulna.data.reader as reader
+    import ulna.data.picture_reading as reading
 
     _, root = made("image")
     dataset = LeRobotDataset("lab/scene", root, delta_timestamps={"action": [n / 30 for n in range(50)]})
     decoded = []
-    monkeypatch.setattr(reader, "decode_picture", lambda *args: decoded.append(1) or images.decode_picture(*args))
+    monkeypatch.setattr(reading, "decode_picture", lambda *args: decoded.append(1) or images.decode_picture(*args))
     assert dataset[8]["action"].shape == (50, 6)
     assert len(decoded) == 1
 
@@ -195,10 +195,10 @@ def test_large_tables_are_mapped_once_and_shared(made: Any, monkeypatch: pytest.
     monkeypatch.setenv("ULNA_HOME", str(home))
     mapped = LeRobotDataset("lab/scene", root)
     plain = [mapped.numpy_item(i) for i in range(len(mapped))]
-    assert len(list((home / "cache/tables").iterdir())) == 1
+    assert len(list((home / "cache/tables").iterdir())) == 2  # numbers, and pictures
     subset = LeRobotDataset("lab/scene", root, [2])
     np.testing.assert_array_equal(subset.numpy_item(1)[CAMERA], plain[7][CAMERA])
-    assert len(list((home / "cache/tables").iterdir())) == 1
+    assert len(list((home / "cache/tables").iterdir())) == 2  # numbers, and pictures
     column = subset.reader._store.get(next(iter(subset.reader._store._files))).numbers["action"]
     assert not column.flags.owndata
     monkeypatch.undo()

@@ -286,7 +286,11 @@ class EpisodeTable:
 
     def _files(self, prefix: str) -> list[FileId]:
         chunks, files = self._ints(f"{prefix}/chunk_index"), self._ints(f"{prefix}/file_index")
-        return [FileId(c, f) for c, f in zip(chunks.tolist(), files.tolist(), strict=True)]
+        # Most episodes lie in the same file as the one before: one object for each run of them.
+        first = np.flatnonzero(np.diff(chunks, prepend=-1) | np.diff(files, prepend=-1))
+        runs = np.diff(first, append=len(chunks)).tolist()
+        numbers = map(FileId, chunks[first].tolist(), files[first].tolist())
+        return [number for number, run in zip(numbers, runs, strict=True) for _ in range(run)]
 
     def first(self, count: int) -> EpisodeTable:
         """Return the table of the first episodes only.

@@ -17,6 +17,7 @@ from ulna.data.depth import DepthUnit
 from ulna.data.features import Feature
 from ulna.data.frame_cache import FrameCache
 from ulna.data.index import FrameIndex, Position, windows
+from ulna.data.language import read_cell
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.picture_reading import PictureReader, Place
 from ulna.data.table_store import TableFile, TableStore
@@ -99,7 +100,7 @@ class DatasetReader:
         self._pictures = PictureReader(meta, tolerance_s, depth_output_unit, backend, self.cache)
 
     def _refuse_broken(self) -> None:
-        broken = [e for e in self.index.episodes if e in self.meta.broken]
+        broken = [e for e in self.index.episodes if e in self.meta.broken] if self.meta.broken else []
         if broken:
             whole = [e for e in self.index.episodes if e not in self.meta.broken]
             raise DatasetFormatError(
@@ -122,7 +123,7 @@ class DatasetReader:
         row = start + where.frame
         item: Item = {f.name: table.numbers[f.name][row].astype(self._dtypes[f.name]) for f in self._numeric}
         for feature in self._texts:
-            item[feature.name] = table.others[feature.name][row].as_py()
+            item[feature.name] = read_cell(table.others[feature.name][row])
         place = Place(where.episode, where.frame, position % len(self), table, row)
         pictures = self._pictures.read({key: [place] for key in self._image_keys}, as_float=False)
         item.update({key: found[0] for key, found in pictures.items()})
@@ -153,7 +154,7 @@ class DatasetReader:
                 item[name] = numbers[name][row : row + 1].astype(dtype).reshape(self._shapes[name])
         for feature in self._texts:
             if feature.name not in wins:
-                item[feature.name] = table.others[feature.name][row].as_py()
+                item[feature.name] = read_cell(table.others[feature.name][row])
         frames: dict[str, Ints] = {}
         for name, window in wins.items():
             frames[name], item[f"{name}_is_pad"] = window.frames(where.frame, where.length)
@@ -161,7 +162,7 @@ class DatasetReader:
                 item[name] = numbers[name][start + frames[name]].astype(self._dtypes[name])
             elif not self._features[name].is_camera:
                 column = table.others[name]
-                item[name] = [column[start + frame].as_py() for frame in frames[name].tolist()]
+                item[name] = [read_cell(column[start + frame]) for frame in frames[name].tolist()]
         if self._image_keys or self._video_keys:
             first = position % len(self) - where.frame
             self._add_pictures(item, Place(where.episode, where.frame, first, table, start), frames, as_float)
@@ -312,6 +313,6 @@ def _texts(feature: Feature, rows: _Rows, wanted: Ints) -> list[Any]:
     """Return texts, or whatever else is no number, in rows (B,) or (B, T)."""
     columns = [table.others[feature.name] for table in rows.tables]
     if wanted.ndim == 1:
-        return [column[row].as_py() for column, row in zip(columns, wanted.tolist(), strict=True)]
+        return [read_cell(column[row]) for column, row in zip(columns, wanted.tolist(), strict=True)]
     pairs = zip(columns, wanted.tolist(), strict=True)
-    return [[column[row].as_py() for row in some] for column, some in pairs]
+    return [[read_cell(column[row]) for row in some] for column, some in pairs]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from ulna.data.process_limits import open_files_limit
 from ulna.data.pyav_decoder import VideoDecoder
 from ulna.data.video_backends import BackendName, Decoder, PictureLayout, Pictures, Targets, file_identity
 
@@ -182,18 +183,9 @@ def pool_limits(setting: str = "") -> tuple[int, int | None]:
         Decoders, never more than a quarter of the files this process may open; and bytes, None without a bound.
     """
     unbounded = setting.strip().lower() == "none"
-    files = _open_files_limit()
+    files = open_files_limit()
     wanted = files if unbounded else int(setting) if setting.strip().isdigit() else _DEFAULT_OPEN
     return max(1, min(wanted, files // _SHARE_OF_FILES)), None if unbounded else _DEFAULT_BYTES
-
-
-def _open_files_limit() -> int:
-    try:
-        import resource
-    except ImportError:
-        return 512  # what Windows' C library allows
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return 2**20 if soft == resource.RLIM_INFINITY else soft
 
 
 _pools: dict[int, DecoderPool] = {}
