@@ -123,7 +123,6 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         _refuse_values(least, on_error, rank, world_size)
         self.repo_id, self.revision = repo_id, revision
         self.image_transforms = image_transforms
-        self.delta_timestamps = dict(delta_timestamps) if delta_timestamps else None
         self.tolerance_s, self.return_uint8, self.shuffle = tolerance_s, return_uint8, shuffle
         self.depth_output_unit = check_depth_unit(depth_output_unit)
         self.buffer_size, self.max_num_shards = buffer_size, max_num_shards
@@ -137,7 +136,7 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
             self._files = RemoteFiles.on_hub(repo_id, revision=revision, repo_type=repo_type, token=token)
         self.meta = self._open(root)
         self._cameras = frozenset(self.meta.camera_keys) - frozenset(self.meta.depth_keys)
-        self._windows = windows(self.delta_timestamps, self.meta.parsed_features, self.meta.fps, tolerance_s)
+        self.set_delta_timestamps(delta_timestamps)
         self.episodes = None if episodes is None else [int(e) for e in episodes]
         self._index = FrameIndex(self.meta.episodes.starts, self.meta.episodes.lengths, self.episodes)
         self._segments = self._all_segments(drop_n_last_frames)
@@ -198,6 +197,23 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
     def num_episodes(self) -> int:
         """Episodes that are read."""
         return len(self._index.episodes)
+
+    @property
+    def episode_lengths(self) -> list[int]:
+        """Frames of each episode that is read, without those left out at its end."""
+        return [segment.stop - segment.start for segment in self._segments]
+
+    def set_delta_timestamps(self, delta_timestamps: Mapping[str, Sequence[float]] | None) -> None:
+        """Choose the windows of the iterations that begin from now on.
+
+        Args:
+            delta_timestamps: Feature to time differences in seconds; None for single values.
+
+        Raises:
+            DatasetError: An unknown feature, or a time between two frames.
+        """
+        self._windows = windows(delta_timestamps, self.meta.parsed_features, self.meta.fps, self.tolerance_s)
+        self.delta_timestamps = dict(delta_timestamps) if delta_timestamps else None
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the next iteration, also in workers that are running.
