@@ -43,7 +43,9 @@ class DatasetConfig(Config):
     video_backend: str | None = Field(None, description="Video decoder; default: the best there is.")
     return_uint8: bool = Field(False, description="Without effect: pictures always travel as uint8 while training.")
     depth_output_unit: Literal["mm", "m"] = Field("mm", description="Unit of depth maps.")
-    streaming: bool = Field(False, description="Read from the Hub while training.")
+    streaming: bool = Field(
+        False, description="Read frames one after the other, a dataset that is not on this machine from the Hub."
+    )
     eval_split: float = Field(
         0.0, ge=0, lt=1, description="Share of the episodes of each task held out for evaluation."
     )
@@ -185,6 +187,18 @@ class TrainPipelineConfig(Config):
                 "pictures cannot be changed when whole batches come from memory: set dataset.cache=none",
             ),
             (
+                self.dataset.streaming and self.dataset.eval_split > 0,
+                "dataset.eval_split",
+                self.dataset.eval_split,
+                "must be 0 when dataset.streaming is set: held-out episodes are read by position",
+            ),
+            (
+                self.dataset.streaming and self.dataset.cache == "ram",
+                "dataset.cache",
+                "ram",
+                "keeps the whole dataset in memory, which dataset.streaming avoids: set one of them only",
+            ),
+            (
                 self.keep_last > 0 and not self.save_checkpoint,
                 "keep_last",
                 self.keep_last,
@@ -280,7 +294,6 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...], str], ...] = (
         "tracking is not supported by this version; metrics.jsonl in the run folder has every figure",
     ),
     ("save_checkpoint_to_hub", (False,), "is not supported by this version; upload with `hf upload USER/NAME FOLDER`"),
-    ("dataset.streaming", (False,), "is not supported by this version; download the dataset first"),
     ("dataset.repo_type", ("dataset",), "only `dataset` is supported by this version"),
     ("dataset.depth_output_unit", ("mm",), "depth maps are not supported by this version"),
     ("policy.use_peft", (False,), "training adapters is not supported by this version"),

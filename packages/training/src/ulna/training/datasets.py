@@ -14,9 +14,10 @@ import numpy as np
 from ulna.core.constants import ACTION, OBS_PREFIX, REWARD
 from ulna.core.errors import ConfigError, ConfigProblem, DatasetError, FeatureError
 from ulna.core.policy_config import PreTrainedConfig
-from ulna.data import LeRobotDataset, LeRobotDatasetMetadata
+from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, StreamingLeRobotDataset
 from ulna.training.config import TrainPipelineConfig
 from ulna.training.memory import keep_in_memory
+from ulna.training.streams import TrainingStream
 
 __all__ = [
     "IMAGENET_MEAN",
@@ -25,6 +26,7 @@ __all__ = [
     "TrainingData",
     "TrainingDataset",
     "TrainingMetadata",
+    "as_training_dataset",
     "check_windows",
     "delta_timestamps",
     "episode_spans",
@@ -188,6 +190,8 @@ def open_training_data(config: TrainPipelineConfig) -> TrainingData:
         DatasetError: The dataset is not there or not whole.
     """
     wanted = config.dataset
+    if wanted.streaming:
+        return TrainingData(_open_stream(config))
     meta = LeRobotDatasetMetadata(wanted.repo_id, wanted.root, wanted.revision)
     if wanted.eval_split == 0:
         return TrainingData(_open(config, meta, wanted.episodes, _image_transforms(config)))
@@ -232,6 +236,33 @@ def _open(
         return_uint8=True,
     )
     return keep_in_memory(dataset, windows, limit_bytes=int(wanted.cache_limit_gb * 1e9)) if cached else dataset
+
+
+def as_training_dataset(dataset: TrainingDataset | StreamingLeRobotDataset) -> TrainingDataset:
+    """Return a dataset of the caller in the form in which it is trained on.
+
+    Args:
+        dataset: A dataset, or a stream.
+    """
+    return TrainingStream(dataset) if isinstance(dataset, StreamingLeRobotDataset) else dataset
+
+
+def _open_stream(config: TrainPipelineConfig) -> TrainingStream:
+    wanted = config.dataset
+    assert config.policy is not None
+    options: dict[str, Any] = {
+        "root": wanted.root,
+        "episodes": wanted.episodes,
+        "image_transforms": _image_transforms(config),
+        "tolerance_s": config.tolerance_s,
+        "revision": wanted.revision,
+        "return_uint8": True,
+        "drop_n_last_frames": getattr(config.policy, "drop_n_last_frames", 0) or 0,
+    }
+    # The windows follow from features and rate, which only an opened dataset tells.
+    dataset = StreamingLeRobotDataset(wanted.repo_id, **options)
+    dataset.set_delta_timestamps(delta_timestamps(config.policy, dataset.features, dataset.fps))
+    return TrainingStream(dataset)
 
 
 def _backend(name: str | None) -> str | None:
@@ -279,9 +310,11 @@ def check_windows(dataset: TrainingDataset, policy: PreTrainedConfig) -> None:
     indices = policy.action_delta_indices
     if indices is None:
         return
-    sample = dataset[0]
-    mask = sample.get(f"{ACTION}_is_pad")
-    length = None if mask is None else len(mask)
+    if isinstance(dataset, TrainingStream):
+        length = dataset.window(ACTION)
+    else:
+        mask = dataset[0].get(f"{ACTION}_is_pad")
+        length = None if mask is None else len(mask)
     if length != len(indices):
         found = "single actions" if length is None else f"{length} actions"
         raise FeatureError(

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from ulna.training.config import TrainPipelineConfig
 from ulna.training.datasets import BatchDataset, TrainingDataset
 from ulna.training.sampling import RankBatches
+from ulna.training.streams import EndlessReader, StreamBatches, TrainingStream
 
 __all__ = ["Batch", "batch_stream", "ordered_batches", "pictures_as_float", "useful_workers"]
 
@@ -37,7 +38,9 @@ def useful_workers(asked: int, cameras: Sequence[str]) -> int:
     return asked if cameras else 0
 
 
-def batch_stream(dataset: TrainingDataset, batches: RankBatches, config: TrainPipelineConfig) -> Iterator[Batch]:
+def batch_stream(
+    dataset: TrainingDataset, batches: RankBatches | StreamBatches, config: TrainPipelineConfig
+) -> Iterator[Batch]:
     """Return batches without end.
 
     Args:
@@ -48,30 +51,44 @@ def batch_stream(dataset: TrainingDataset, batches: RankBatches, config: TrainPi
     Returns:
         An iterator; its reading processes end when it is dropped.
     """
-    if isinstance(dataset, BatchDataset):
+    if isinstance(dataset, BatchDataset) and isinstance(batches, RankBatches):
         return (dataset.batch(positions) for positions in batches)
+    options = {
+        "generator": torch.Generator().manual_seed(config.seed or 0),
+        "pin_memory": torch.cuda.is_available(),
+        **_processes(dataset, config),
+    }
+    loader: DataLoader[Any]
+    if isinstance(dataset, TrainingStream) and isinstance(batches, StreamBatches):
+        reader = EndlessReader(dataset.dataset, batches.batch_size, batches.batches_done)
+        loader = DataLoader(reader, batch_size=batches.batch_size, **options)
+    else:
+        loader = DataLoader(
+            dataset,  # type: ignore[arg-type]  # a map-style dataset by protocol
+            batch_sampler=batches,  # type: ignore[arg-type]
+            **options,
+        )
+    with _interrupts_held():
+        return iter(loader)
+
+
+def _processes(dataset: TrainingDataset, config: TrainPipelineConfig) -> dict[str, Any]:
+    """Return a loader's settings of reading processes."""
     workers = useful_workers(config.num_workers, dataset.meta.camera_keys)
     if workers < config.num_workers:
         _log.info("The dataset has no pictures: it is read in this process, which is faster.")
     elif workers > (cores := os.cpu_count() or 1):
         _log.warning("num_workers=%d is more than the %d cores of this machine.", workers, cores)
-    parallel: dict[str, Any] = {}
-    if workers:
-        parallel = {
-            "num_workers": workers,
-            "prefetch_factor": config.prefetch_factor,
-            "multiprocessing_context": config.dataloader_multiprocessing_context,
-            "worker_init_fn": _leave_interrupts_to_the_parent,
-        }
-    loader: DataLoader[Any] = DataLoader(
-        dataset,  # type: ignore[arg-type]  # a map-style dataset by protocol
-        batch_sampler=batches,
-        generator=torch.Generator().manual_seed(config.seed or 0),
-        pin_memory=torch.cuda.is_available(),
-        **parallel,
-    )
-    with _interrupts_held():
-        return iter(loader)
+    if isinstance(dataset, TrainingStream):
+        workers = min(workers, len(dataset))
+    if not workers:
+        return {}
+    return {
+        "num_workers": workers,
+        "prefetch_factor": config.prefetch_factor,
+        "multiprocessing_context": config.dataloader_multiprocessing_context,
+        "worker_init_fn": _leave_interrupts_to_the_parent,
+    }
 
 
 def ordered_batches(dataset: TrainingDataset, positions: Sequence[int], batch_size: int) -> Iterator[Batch]:

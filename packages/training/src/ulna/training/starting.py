@@ -17,6 +17,7 @@ from ulna.training.config import TrainPipelineConfig
 from ulna.training.config_files import OWN_KEY
 from ulna.training.datasets import TrainingDataset, episode_spans
 from ulna.training.sampling import EpisodeAwareSampler, RankBatches, SamplerState, compute_sampler_state
+from ulna.training.streams import StreamBatches, StreamOrder, TrainingStream
 
 __all__ = ["Start", "refuse_taken", "resumed_checkpoint", "set_cuda_flags", "starting_point"]
 
@@ -33,7 +34,7 @@ class Start:
     """
 
     step: int
-    batches: RankBatches
+    batches: RankBatches | StreamBatches
 
 
 def resumed_checkpoint(config: TrainPipelineConfig) -> Checkpoint | None:
@@ -94,17 +95,11 @@ def starting_point(config: TrainPipelineConfig, dataset: TrainingDataset, checkp
         DatasetError: No sample is left after leaving out frames at the ends of episodes.
         CheckpointError: The checkpoint does not say its step.
     """
-    starts, stops = zip(*episode_spans(dataset), strict=True)
     saved = {} if checkpoint is None else checkpoint.training_step()
     own = saved.get(OWN_KEY, {})
     seed = own.get("sampler_seed", config.seed)
-    sampler = EpisodeAwareSampler(
-        starts,
-        stops,
-        drop_n_last_frames=getattr(config.policy, "drop_n_last_frames", 0) or 0,
-        shuffle=True,
-        seed=int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed,
-    )
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
+    sampler = _order(config, dataset, seed)
     step = int(saved.get("step", 0))
     if own.get("frames", len(sampler)) != len(sampler):
         text = (
@@ -116,7 +111,18 @@ def starting_point(config: TrainPipelineConfig, dataset: TrainingDataset, checkp
     else:
         processes = saved.get("num_processes", saved.get("dp_world_size", 1))
         state = compute_sampler_state(step, len(sampler), saved.get("batch_size", config.batch_size), processes)
+    if isinstance(sampler, StreamOrder):
+        return Start(step, StreamBatches(sampler, config.batch_size, state))
     return Start(step, RankBatches(sampler, config.batch_size, state))
+
+
+def _order(config: TrainPipelineConfig, dataset: TrainingDataset, seed: int) -> EpisodeAwareSampler | StreamOrder:
+    if isinstance(dataset, TrainingStream):
+        dataset.dataset.seed = seed
+        return StreamOrder(len(dataset), seed)
+    starts, stops = zip(*episode_spans(dataset), strict=True)
+    dropped = getattr(config.policy, "drop_n_last_frames", 0) or 0
+    return EpisodeAwareSampler(starts, stops, drop_n_last_frames=dropped, shuffle=True, seed=seed)
 
 
 def set_cuda_flags(device: str, *, deterministic: bool) -> None:

@@ -21,6 +21,7 @@ from ulna.core.files import write_json
 from ulna.core.pipeline import DataProcessorPipeline
 from ulna.core.plugins import call_hook
 from ulna.core.policies import PreTrainedPolicy
+from ulna.data import StreamingLeRobotDataset
 from ulna.training.assembling import Parts, build_parts, check_features
 from ulna.training.checkpoints import TRAINING_STEP, Checkpoint, checkpoint_folder, new_checkpoint
 from ulna.training.config import TrainPipelineConfig
@@ -28,6 +29,7 @@ from ulna.training.config_files import OWN_KEY, save_train_config
 from ulna.training.datasets import (
     TrainingData,
     TrainingDataset,
+    as_training_dataset,
     check_windows,
     episode_spans,
     open_training_data,
@@ -77,7 +79,10 @@ class TrainResult:
 
 
 def train(
-    config: TrainPipelineConfig, *, dataset: TrainingDataset | None = None, observers: Iterable[TrainingObserver] = ()
+    config: TrainPipelineConfig,
+    *,
+    dataset: TrainingDataset | StreamingLeRobotDataset | None = None,
+    observers: Iterable[TrainingObserver] = (),
 ) -> TrainResult:
     """Train a policy.
 
@@ -117,7 +122,7 @@ class Trainer:
         self,
         config: TrainPipelineConfig,
         *,
-        dataset: TrainingDataset | None = None,
+        dataset: TrainingDataset | StreamingLeRobotDataset | None = None,
         observers: Iterable[TrainingObserver] = (),
     ) -> None:
         config.validate()
@@ -131,7 +136,7 @@ class Trainer:
         if self.resumed is not None and self.resumed.run_dir is not None:
             self.config.output_dir = self.resumed.run_dir
         self.observers = tuple(observers)
-        self._given = dataset
+        self._given = None if dataset is None else as_training_dataset(dataset)
         self.step = 0
         self.metrics: dict[str, float] = {}
         self.checkpoint: Path | None = None
@@ -181,7 +186,9 @@ class Trainer:
             refuse_taken(self.output_dir)
         if config.seed is not None:
             seed_everything(config.seed)
-        self.data = TrainingData(self._given) if self._given is not None else open_training_data(config)
+        self.data = (
+            open_training_data(config) if self._given is None else TrainingData(as_training_dataset(self._given))
+        )
         check_windows(self.data.train, config.policy)
         meta = self.data.train.meta
         check_features(config, meta)
