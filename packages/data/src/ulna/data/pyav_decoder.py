@@ -23,6 +23,7 @@ _BASE_BYTES: Final = 2**20
 """Memory of an open video without any picture: tables of FFmpeg and its input buffer."""
 _INDEX_BYTES: Final = 48
 _FRAMES_HELD: Final = 8
+_SCALER_STEP: Final = 16
 """Pictures a decoder keeps for reference and reuse, at 1.5 bytes a pixel."""
 
 
@@ -149,13 +150,21 @@ class VideoDecoder:
             plane = frame.planes[0]
             np.copyto(out[0], _rows(plane, "<u2")[:height, :width])
             return
-        planar = self._convert.reformat(frame, format="gbrp")
-        for channel, plane in zip((1, 2, 0), planar.planes, strict=True):
-            pixels = _rows(plane, np.uint8)[:height, :width]
+        for channel, pixels in enumerate(self._colours(frame)):
             if out.dtype == np.uint8:
                 out[channel] = pixels
             else:
                 np.divide(pixels, np.float32(255), out=out[channel], dtype=np.float32)
+
+    def _colours(self, frame: Any) -> list[npt.NDArray[np.uint8]]:
+        """Return red, green and blue, each (H, W), in FFmpeg's memory."""
+        height, width = frame.height, frame.width
+        if width % _SCALER_STEP:
+            # FFmpeg's conversion to planes leaves the columns behind the last whole step unwritten.
+            packed = _rows(self._convert.reformat(frame, format="rgb24").planes[0], np.uint8)[:height, : 3 * width]
+            return list(packed.reshape(height, width, 3).transpose(2, 0, 1))
+        green, blue, red = self._convert.reformat(frame, format="gbrp").planes
+        return [_rows(plane, np.uint8)[:height, :width] for plane in (red, green, blue)]
 
     def _seek(self, time_s: float, tolerance_s: float) -> None:
         """Start decoding at the key frame before a time.
