@@ -28,7 +28,7 @@ from ulna.data.layout import EPISODES_TEMPLATE, STATS_PATH, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.moments import QUANTILES
 from ulna.data.running_stats import RunningStats
-from ulna.data.sketch_files import read_sketch_file, write_sketches
+from ulna.data.sketch_files import write_sketches
 from ulna.data.sketches import EpisodeSketches, merged_stats
 from ulna.data.stats import Stats, stats_to_json
 
@@ -180,7 +180,6 @@ def _measure(
     stats: list[Stats] = []
     sketches: list[EpisodeSketches] = []
     actions = RunningStats(_RELATIVE_POINTS)
-    old = _OldSketches(meta)
     for block in blocks(meta, episodes):
         known = stats_of(block.rows, len(block))
         for i, start in enumerate(block.starts.tolist()):
@@ -188,7 +187,7 @@ def _measure(
             rows = block.table.slice(start, int(block.lengths[i]))
             fresh, sketched = _episode(meta, block, i, rows, cameras)
             stats.append(_in_order(meta, {**known[i], **fresh}))
-            sketches.append({**old.of(episode), **sketched})
+            sketches.append({**((block.sketches[i] if block.sketches else None) or {}), **sketched})
             for lot in _relative_rows(meta, relative, rows, episode):
                 actions.update(lot)
             if progress is not None:
@@ -227,21 +226,6 @@ def _relative_rows(
         for key in (ACTION, OBS_STATE)
     )
     return relative.blocks(action, state)
-
-
-class _OldSketches:
-    """The sketches that a dataset has, one file in memory at a time."""
-
-    def __init__(self, meta: LeRobotDatasetMetadata) -> None:
-        self._meta = meta
-        self._file: FileId | None = None
-        self._rows: dict[int, EpisodeSketches] = {}
-
-    def of(self, episode: int) -> EpisodeSketches:
-        file = self._meta.episodes.row(episode).row
-        if file != self._file:
-            self._file, self._rows = file, read_sketch_file(self._meta.root, file)
-        return self._rows.get(episode, {})
 
 
 def _write(meta: LeRobotDatasetMetadata, folder: Path, measured: _Measured) -> None:
