@@ -128,7 +128,9 @@ def test_statistics_are_kept_as_recorded_and_read_in_the_asked_unit(tmp_path: Pa
     alone = LeRobotDatasetMetadata("lab/depth", tmp_path / "set").stats
     usual = LeRobotDataset("lab/depth", tmp_path / "set").meta.stats
     inside = LeRobotDataset("lab/depth", tmp_path / "set", depth_output_unit="m").meta.stats
-    assert alone is not None and usual is not None and inside is not None
+    assert alone is not None
+    assert usual is not None
+    assert inside is not None
     assert alone[VIDEO]["max"].item() == inside[VIDEO]["max"].item() == pytest.approx(maps.max())
     assert usual[VIDEO]["max"].item() == pytest.approx(maps.max() * 1000)
     assert usual[TABLE]["max"].item() == pytest.approx(inside[TABLE]["max"].item() * 1000)
@@ -242,7 +244,7 @@ def test_depth_of_unknown_unit_is_given_as_it_is(tmp_path: Path, caplog: pytest.
     path.write_text(json.dumps(info))
     with caplog.at_level(logging.WARNING):
         dataset = LeRobotDataset("a/b", tmp_path / "set", depth_output_unit="m")
-    assert "depth_unit" in caplog.text and VIDEO in caplog.text and TABLE in caplog.text
+    assert all(text in caplog.text for text in ("depth_unit", VIDEO, TABLE))
     item, known = dataset.numpy_item(0), LeRobotDataset("a/b", GOLDEN / "dataset").numpy_item(0)
     np.testing.assert_array_equal(item[TABLE], known[TABLE])
     assert item[VIDEO].max() < 10  # codes mean metres, whatever was recorded

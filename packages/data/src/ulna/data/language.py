@@ -32,6 +32,7 @@ __all__ = [
     "language_feature_info",
     "language_styles",
     "language_type",
+    "read_cell",
     "read_language",
     "register_language_style",
 ]
@@ -288,6 +289,16 @@ def language_array(column: str, rows: Sequence[Sequence[Row]]) -> pa.Array:
         for frame in rows
     ]
     return pa.array(stored, language_type(column))
+
+
+def read_cell(cell: Any) -> Any:
+    """Return one cell of a text or language column as Python values, tool calls as objects.
+
+    Args:
+        cell: The Arrow scalar.
+    """
+    value = cell.as_py()
+    return read_language(value) if value is None or isinstance(value, list) else value
 
 
 def read_language(value: Any) -> list[Row]:
