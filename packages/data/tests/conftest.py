@@ -121,6 +121,11 @@ def scene() -> type[Scene]:
     return Scene
 
 
+@pytest.fixture(scope="session")
+def scene_of_module() -> type[Scene]:
+    return Scene
+
+
 @pytest.fixture
 def files_below() -> Any:
     def listed(root: Path) -> list[str]:

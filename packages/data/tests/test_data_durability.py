@@ -4,13 +4,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import random
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,58 +19,7 @@ from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, RGBEncoderConfig
 from ulna.data.workspace import Workspace
 
 CAMERA = "observation.images.cam"
-CHILD = Path(__file__).parent / "recording_child.py"
 H264 = RGBEncoderConfig(vcodec="h264")
-
-
-def check_killed(root: Path) -> int:
-    """Open what the child left and compare every frame; return the number of episodes."""
-    dataset = LeRobotDataset("lab/killed", root, return_uint8=True)
-    lengths = [2 + n % 4 for n in range(dataset.num_episodes)]
-    assert dataset.meta.episodes["length"] == lengths
-    for i in range(len(dataset)):
-        item = dataset.numpy_item(i)
-        number, frame = int(item["episode_index"]), int(item["frame_index"])
-        assert item["index"] == i
-        assert (item["state"] == 100 * number + frame).all()
-        assert (item["still"] == number % 256).all()
-        assert abs(int(item["cam"].mean()) - 20 * (number % 12)) < 6
-    return dataset.num_episodes
-
-
-def run_and_kill(root: Path, episodes: int, delay_s: float) -> int:
-    """Run the child, kill it some time after it is ready; return how many episodes it reported as stored in all."""
-    child = subprocess.Popen([sys.executable, str(CHILD), str(root), str(episodes)], stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    ready = child.stdout.readline().split()
-    assert ready[:1] == ["ready"]
-    time.sleep(delay_s)
-    child.kill()
-    lines = child.stdout.read().split("\n")
-    child.stdout.close()
-    child.wait()
-    return int(ready[1]) + sum(line.startswith("stored") for line in lines)
-
-
-@pytest.mark.slow
-def test_kill_at_random_instants(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One dataset is recorded on and on; the recorder is killed while recording, storing and finalizing."""
-    rng, root, least = random.Random(1), tmp_path / "set", 0
-    for _ in range(int(os.environ.get("ULNA_KILLS", "15"))):
-        least = max(least, run_and_kill(root, rng.choice([1, 2, 50]), rng.uniform(0.0, 0.4)))
-        with caplog.at_level(logging.ERROR):
-            found = check_killed(root)
-        assert found >= least
-        least = found
-    dataset = LeRobotDataset.resume("lab/killed", root, rgb_encoder=H264)
-    assert dataset.num_episodes == least
-    dataset.finalize()
-    assert check_killed(root) == least
-    assert LeRobotDatasetMetadata("lab/killed", root).findings == []
-    assert not (root / ".ulna").exists()
-    stats = dataset.meta.stats
-    assert stats is not None
-    assert stats["index"]["count"].tolist() == [dataset.num_frames]
 
 
 class Stop(BaseException):

@@ -57,7 +57,7 @@ def allowed_host(header: str, listening: str) -> bool:
         header: Its value.
         listening: The address that the server listens on.
     """
-    name = (urlsplit(f"//{header}").hostname or "").lower()
+    name = _name(header)
     if is_local(name) or name == listening.lower():
         return True
     if is_local(listening):
@@ -67,6 +67,13 @@ def allowed_host(header: str, listening: str) -> bool:
     except ValueError:
         return name in {socket.gethostname().lower(), socket.getfqdn().lower()}
     return True
+
+
+def _name(header: str) -> str:
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
 
 
 class Guard:
@@ -112,7 +119,7 @@ class Guard:
         if scope["method"] in _SAFE_METHODS:
             return None
         origin = headers.get(b"origin", b"").decode("latin-1")
-        if urlsplit(origin).netloc != host:
+        if origin not in {f"http://{host}", f"https://{host}"}:
             return "Changes are taken from the page of this server only."
         if not secrets.compare_digest(headers.get(TOKEN_HEADER, b""), self._token):
             return "The page is from an earlier start of this server. Reload it."
