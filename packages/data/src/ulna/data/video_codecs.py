@@ -315,7 +315,10 @@ def _known_options(name: str) -> Mapping[str, Any]:
 
 
 def _refuse_unknown_encoder(name: str) -> None:
-    if _codec(name) is not None:
+    codec = _codec(name)
+    if codec is not None and codec.type != "video":
+        raise ValueError(f"vcodec: {name!r} does not encode video")
+    if codec is not None:
         return
     import av
 
