@@ -12,6 +12,8 @@ import typer
 
 from ulna.core.commands import reporting
 from ulna.data.commands_check import repair, validate
+from ulna.data.commands_hub import pull, push
+from ulna.data.commands_convert import convert
 from ulna.data.commands_transforms import transforms
 from ulna.data.commands_view import view
 
@@ -26,7 +28,10 @@ app = typer.Typer(name="dataset", help="Look at datasets of robot episodes.", no
 app.command()(view)
 app.command()(validate)
 app.command()(repair)
+app.command()(convert)
 app.command()(transforms)
+app.command()(push)
+app.command()(pull)
 
 
 @app.callback()
