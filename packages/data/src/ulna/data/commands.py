@@ -12,8 +12,8 @@ import typer
 
 from ulna.core.commands import reporting
 from ulna.data.commands_check import repair, validate
-from ulna.data.commands_hub import pull, push
 from ulna.data.commands_convert import convert
+from ulna.data.commands_hub import pull, push
 from ulna.data.commands_transforms import transforms
 from ulna.data.commands_view import view
 
