@@ -20,7 +20,7 @@ from ulna.data.moments import FeatureStats, combine_moments
 from ulna.data.quantiles import EpisodeSketches, FeatureSketch
 from ulna.data.running_stats import RunningStats
 from ulna.data.sketch_files import read_sketch_file, write_sketches
-from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketches, merged_stats
+from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketches, merged_feature
 from ulna.data.stats import Stats, stats_to_json
 
 __all__ = ["DatasetTotals", "episode_parts", "read_row_stats", "settle_stats", "whole_stats"]
@@ -46,19 +46,19 @@ class DatasetTotals:
             self._start()
 
     def _start(self) -> None:
-        known: dict[str, int] = {}
-        for part in _file_parts(self._meta):
-            for name in dict.fromkeys(name for stats, _ in part for name in stats):
-                having = [(counted_in_frames(stats[name], stats), s.get(name)) for stats, s in part if name in stats]
-                known[name] = known.get(name, 0) + len(having)
-                self._add(name, *_union(having))
-        recorded = self._meta.recorded_stats or {}
-        for name in recorded.keys() | known.keys():
-            if known.get(name, 0) < self._meta.total_episodes:
+        recorded, total = self._meta.recorded_stats or {}, self._meta.total_episodes
+        for name in _told(self._meta):
+            running, episodes = RunningStats(), 0
+            for parts in _file_parts(self._meta, name):
+                having = [_counted(part, name) for part in parts if name in part[0]]
+                episodes += len(having)
+                if having:
+                    running.add(*_union(having))
+            if episodes == total:
+                self._running[name] = running
+            elif name in recorded:
                 # Some episodes say nothing of this feature, as after a conversion by LeRobot: only the total knows.
-                self._running.pop(name, None)
-                if name in recorded:
-                    self._add(name, recorded[name], None)
+                self._add(name, recorded[name], None)
 
     def _add(self, name: str, stats: FeatureStats, sketch: FeatureSketch | None) -> None:
         self._running.setdefault(name, RunningStats()).add(stats, sketch)
@@ -92,19 +92,27 @@ def _union(parts: Sequence[tuple[FeatureStats, FeatureSketch | None]]) -> tuple[
     return stats, FeatureSketch.merged(sketches) if len(sketches) == len(parts) else None
 
 
-def whole_stats(meta: LeRobotDatasetMetadata, *, keep: bool = False) -> Stats:
-    """Compute the statistics of a dataset from those of its episodes and their sketches.
+def whole_stats(meta: LeRobotDatasetMetadata) -> Stats:
+    """Compute the statistics of a dataset from those of its episodes and their sketches, one feature at a time.
 
     Args:
         meta: Metadata of the dataset.
-        keep: Whether sketches that had to be computed from rows are written to side files.
 
     Returns:
         Feature to statistics, for the features of which every episode has some. See `merged_stats`.
     """
-    parts = [part for parts in _file_parts(meta, keep=keep) for part in parts]
-    everywhere = set.intersection(*(set(stats) for stats, _ in parts)) if parts else set()
-    return merged_stats(({n: v for n, v in stats.items() if n in everywhere}, sketches) for stats, sketches in parts)
+    found: Stats = {}
+    for name in _told(meta):
+        parts = [_counted(part, name) for parts in _file_parts(meta, name) for part in parts if name in part[0]]
+        if parts and len(parts) == meta.total_episodes:
+            stats, sketches = zip(*parts, strict=True)
+            found[name] = merged_feature(name, stats, sketches)
+    return found
+
+
+def _counted(part: Part, name: str) -> tuple[FeatureStats, FeatureSketch | None]:
+    stats, sketches = part
+    return counted_in_frames(stats[name], stats), sketches.get(name)
 
 
 def settle_stats(meta: LeRobotDatasetMetadata) -> None:
@@ -118,8 +126,9 @@ def settle_stats(meta: LeRobotDatasetMetadata) -> None:
     """
     if not meta.total_episodes:
         return
+    _mend(meta)
     kept = {name: stats for name, stats in (meta.recorded_stats or {}).items() if name in meta.parsed_features}
-    stats = {**kept, **whole_stats(meta, keep=True)}
+    stats = {**kept, **whole_stats(meta)}
     write_json(meta.root / STATS_PATH, stats_to_json(stats))
     meta.recorded_stats = stats
 
@@ -134,21 +143,37 @@ def episode_parts(meta: LeRobotDatasetMetadata) -> Iterator[Part]:
         yield from parts
 
 
-def _file_parts(meta: LeRobotDatasetMetadata, *, keep: bool = False) -> Iterator[list[Part]]:
-    """Yield the same for the episodes of one file of the episode table at a time."""
-    rows = _Rows(meta)
+def _told(meta: LeRobotDatasetMetadata) -> list[str]:
+    return [name for name, feature in meta.parsed_features.items() if feature.is_numeric or feature.is_camera]
+
+
+def _files(meta: LeRobotDatasetMetadata) -> Iterator[tuple[FileId, Path]]:
     for path in sorted((meta.root / "meta/episodes").glob("chunk-*/file-*.parquet")):
+        yield FileId(int(path.parent.name.removeprefix("chunk-")), int(path.stem.removeprefix("file-"))), path
+
+
+def _file_parts(meta: LeRobotDatasetMetadata, only: str | None = None) -> Iterator[list[Part]]:
+    """Yield the parts of one file of the episode table at a time; of one feature and `index` if so asked."""
+    rows = _Rows(meta, only)
+    for file, path in _files(meta):
+        stated = {e: stats for e, stats in read_row_stats(path, only).items() if e < meta.total_episodes}
+        stored = read_sketch_file(meta.root, file, only)
+        yield [_part(stats, stored.get(e), rows, e) for e, stats in stated.items()]
+
+
+def _mend(meta: LeRobotDatasetMetadata) -> None:
+    """Write the side files that lack number features of some episodes."""
+    for file, path in _files(meta):
         stated = {e: stats for e, stats in read_row_stats(path).items() if e < meta.total_episodes}
-        file = FileId(int(path.parent.name.removeprefix("chunk-")), int(path.stem.removeprefix("file-")))
-        stored = read_sketch_file(meta.root, file)
-        parts = {e: _part(stats, stored.get(e), rows, e) for e, stats in stated.items()}
-        if keep and any(len(sketches) > len(stored.get(e, {})) for e, (_, sketches) in parts.items()):
-            write_sketches(meta.root, file, {e: sketches for e, (_, sketches) in parts.items()})
-        yield list(parts.values())
+        stored, rows = read_sketch_file(meta.root, file), _Rows(meta)
+        known = {e: fitting_sketches(stats, stored.get(e)) for e, stats in stated.items()}
+        if any(name not in sketches for sketches in known.values() for name in rows.numbers):
+            mended = {e: _part(stats, stored.get(e), rows, e)[1] for e, stats in stated.items()}
+            write_sketches(meta.root, file, mended)
 
 
 def _part(stats: Stats, stored: EpisodeSketches | None, rows: _Rows, episode: int) -> Part:
-    sketches = fitting_sketches(stats, stored)
+    sketches = fitting_sketches({n: s for n, s in stats.items() if rows.only in {None, n}}, stored)
     missing = [name for name in rows.numbers if name not in sketches]
     if missing:
         more, sketched = episode_summary(rows.columns(episode, missing))
@@ -159,9 +184,10 @@ def _part(stats: Stats, stored: EpisodeSketches | None, rows: _Rows, episode: in
 class _Rows:
     """Number columns of single episodes; holds those of the last data file."""
 
-    def __init__(self, meta: LeRobotDatasetMetadata) -> None:
-        self.numbers = [name for name, feature in meta.parsed_features.items() if feature.is_numeric]
-        self._meta = meta
+    def __init__(self, meta: LeRobotDatasetMetadata, only: str | None = None) -> None:
+        wanted = [f for f in meta.parsed_features.values() if f.is_numeric]
+        self.numbers = [f.name for f in wanted if only is None or f.name == only]
+        self.only, self._meta = only, meta
         self._loaded: tuple[Path, list[str]] | None = None
         self._columns: dict[str, npt.NDArray[Any]] = {}
 
@@ -178,24 +204,27 @@ class _Rows:
         return {name: self._columns[name][first:stop] for name in names}
 
 
-def read_row_stats(path: Path) -> dict[int, Stats]:
+def read_row_stats(path: Path, feature: str | None = None) -> dict[int, Stats]:
     """Read the statistics of all episodes of one file of the episode table.
 
     Args:
         path: The file.
+        feature: Read only this feature and `index`.
 
     Returns:
         Episode to feature to statistics; an empty mapping for an episode without.
     """
-    table = pq.read_table(path, use_threads=False)
+    names = [name for name in pq.read_schema(path).names if name.startswith("stats/")]
+    if feature is not None:
+        names = [n for n in names if n.removeprefix("stats/").rpartition("/")[0] in {feature, "index"}]
+    table = pq.read_table(path, columns=["episode_index", *names], use_threads=False)
     episodes: list[int] = table["episode_index"].to_pylist()
     found: dict[int, Stats] = {episode: {} for episode in episodes}
-    for column in table.column_names:
-        if column.startswith("stats/"):
-            name, _, stat = column.removeprefix("stats/").rpartition("/")
-            for episode, value in zip(episodes, _arrays(table[column].combine_chunks()), strict=True):
-                if value is not None:
-                    found[episode].setdefault(name, {})[stat] = value
+    for column in names:
+        name, _, stat = column.removeprefix("stats/").rpartition("/")
+        for episode, value in zip(episodes, _arrays(table[column].combine_chunks()), strict=True):
+            if value is not None:
+                found[episode].setdefault(name, {})[stat] = value
     return found
 
 

@@ -231,14 +231,10 @@ def union_quantiles(parts: Sequence[FeatureSketch], levels: Sequence[float]) -> 
         parts = [FeatureSketch.merged(parts)]
     found = []
     for number in range(parts[0].channels):
-        values, weights = parts[0].channel(number)
-        if len(parts) > 1:
-            channels = [np.broadcast_arrays(*part.channel(number)) for part in parts]
-            values = np.concatenate([v for v, _ in channels])
-            weights = np.concatenate([w for _, w in channels])
-            order = np.argsort(values)
-            values, weights = values[order], weights[order]
-        found.append(_at(values, weights, ranks))
+        channels = [part.channel(number) for part in parts]
+        values, weights = (np.concatenate(arrays) for arrays in zip(*channels, strict=True))
+        order = np.argsort(values)
+        found.append(_at(values[order], weights[order], ranks))
     chosen = np.stack(found, axis=1)
     return _between(chosen[: len(low)], chosen[len(low) :], (position - low)[:, None])
 

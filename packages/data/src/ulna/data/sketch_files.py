@@ -106,19 +106,21 @@ def _table(rows: Sequence[tuple[int, str, FeatureSketch]]) -> pa.Table:
     return pa.table(columns, schema=_SCHEMA)
 
 
-def read_sketch_file(root: Path, file: FileId) -> dict[int, EpisodeSketches]:
+def read_sketch_file(root: Path, file: FileId, feature: str | None = None) -> dict[int, EpisodeSketches]:
     """Read one side file.
 
     Args:
         root: Folder of the dataset.
         file: Number of the file of the episode table that it belongs to.
+        feature: Read only this feature; the others are not even decoded.
 
     Returns:
         Episode to sketches; empty when there is no such file, or it is damaged or of a later version (which is logged).
     """
     path = file.path(root, SKETCHES_TEMPLATE)
     try:
-        table = pq.read_table(path, use_threads=False)
+        chosen = None if feature is None else [("feature", "=", feature)]
+        table = pq.read_table(path, use_threads=False, filters=chosen)
     except FileNotFoundError:
         return {}
     except (pa.ArrowException, OSError) as error:

@@ -24,6 +24,7 @@ __all__ = [
     "episode_sketches",
     "episode_summary",
     "fitting_sketches",
+    "merged_feature",
     "merged_stats",
     "read_sketches",
     "write_sketches",
@@ -69,7 +70,7 @@ def merged_stats(parts: Iterable[tuple[Stats, EpisodeSketches | None]], *, check
 
     Args:
         parts: Statistics and sketches of each episode. Parts may lack features.
-        checked: Whether the sketches are those that `fitting_sketches` gave, so that looking again would take time only.
+        checked: Whether the sketches are those that `fitting_sketches` gave, so that there is no need to look again.
 
     Returns:
         Feature to statistics; features in the order in which they appear first.
@@ -81,10 +82,17 @@ def merged_stats(parts: Iterable[tuple[Stats, EpisodeSketches | None]], *, check
         for name, values in of_part.items():
             stats.setdefault(name, []).append(counted_in_frames(values, of_part))
             sketches.setdefault(name, []).append(fitting.get(name))
-    return {name: _merged(name, stats[name], sketches[name]) for name in stats}
+    return {name: merged_feature(name, stats[name], sketches[name]) for name in stats}
 
 
-def _merged(name: str, stats: Sequence[FeatureStats], sketches: Sequence[FeatureSketch | None]) -> FeatureStats:
+def merged_feature(name: str, stats: Sequence[FeatureStats], sketches: Sequence[FeatureSketch | None]) -> FeatureStats:
+    """Combine the statistics of one feature as `merged_stats` does.
+
+    Args:
+        name: The feature, for the warning.
+        stats: Its statistics in each part; at least one.
+        sketches: Its sketch in each part, None where there is none that fits.
+    """
     if len(stats) == 1:
         return in_order(stats[0])
     total = combine_moments(stats)
