@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, overload
+from typing import Any, Literal, Self, Unpack, overload
 
 from ulna.core.errors import DatasetError, FeatureError, nearest
+from ulna.data.column_view import ColumnView
 from ulna.data.compaction import compact
 from ulna.data.depth import DepthUnit, check_depth_unit
 from ulna.data.features import parse_features
 from ulna.data.frame_cache import DEFAULT_CACHE_BYTES, CacheKind, FrameCache
 from ulna.data.info import DatasetInfo, check_fps, write_tasks
-from ulna.data.language import LANGUAGE_COLUMNS
 from ulna.data.location import new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.picture_reading import open_frame_cache
@@ -25,8 +25,9 @@ from ulna.data.tensors import ItemBatch, batch_items, finish, to_torch
 from ulna.data.video_backends import BackendName, choose_backend
 from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig
 from ulna.data.workspace import Workspace
+from ulna.data.write_options import LegacyWriteOptions, explain_write_options, refuse_unrecordable, with_threads
 
-__all__ = ["ColumnView", "LeRobotDataset"]
+__all__ = ["LeRobotDataset"]
 
 Item = dict[str, Any]
 
@@ -56,6 +57,7 @@ class LeRobotDataset:
         force_cache_sync: Whether the Hub is asked again for what was pulled before.
         download_videos: Whether videos are pulled too.
         token: Token of the Hub, if it is not the one that is logged in.
+        **legacy: Arguments of LeRobot for recording, which `create` and `resume` take; a warning says why.
 
     Raises:
         DatasetError: Neither on this machine nor on the Hub, an unknown episode, feature or backend, one that does not
@@ -82,7 +84,9 @@ class LeRobotDataset:
         force_cache_sync: bool = False,
         download_videos: bool = True,
         token: str | None = None,
+        **legacy: Unpack[LegacyWriteOptions],
     ) -> None:
+        explain_write_options(dict(legacy))
         self._decoding: BackendName = choose_backend(video_backend)
         self._caching = frame_cache, frame_cache_bytes
         self.meta = LeRobotDatasetMetadata(
@@ -140,13 +144,16 @@ class LeRobotDataset:
         use_videos: bool = True,
         *,
         tolerance_s: float = 1e-4,
+        video_backend: str | None = None,
         rgb_encoder: RGBEncoderConfig | None = None,
         depth_encoder: DepthEncoderConfig | None = None,
         encoder_queue_maxsize: int = 30,
+        encoder_threads: int | None = None,
         when_full: Literal["block", "drop"] = "block",
         chunks_size: int = 1000,
-        data_files_size_in_mb: float = 100,
-        video_files_size_in_mb: float = 200,
+        data_files_size_in_mb: float | None = None,
+        video_files_size_in_mb: float | None = None,
+        **legacy: Unpack[LegacyWriteOptions],
     ) -> Self:
         """Begin a new dataset.
 
@@ -160,14 +167,17 @@ class LeRobotDataset:
             robot_type: Type string of the robot.
             use_videos: When False, cameras declared as `video` are stored as pictures.
             tolerance_s: Allowed deviation of times when reading.
+            video_backend: What decodes videos when reading, `pyav` or `torchcodec`.
             rgb_encoder: Settings for colour video.
             depth_encoder: Settings for depth video.
             encoder_queue_maxsize: Frames that may wait for each encoder.
+            encoder_threads: Threads of each encoder whose settings do not say it.
             when_full: What happens to a frame when an encoder's queue is full: `block` waits, which slows the caller;
                 `drop` refuses the whole frame, so that rows and pictures always fit together.
             chunks_size: Files in a chunk folder.
-            data_files_size_in_mb: Size limit of a table file.
-            video_files_size_in_mb: Size limit of a video file.
+            data_files_size_in_mb: Size limit of a table file, 100 if None.
+            video_files_size_in_mb: Size limit of a video file, 200 if None.
+            **legacy: Arguments of LeRobot that change nothing here; a warning says why.
 
         Returns:
             The dataset, open for recording.
@@ -176,22 +186,25 @@ class LeRobotDataset:
             DatasetError: The folder is taken, fps is not whole, or a camera cannot be encoded so.
             FeatureError: A feature is not allowed.
         """
+        explain_write_options(dict(legacy))
         declared = {n: dict(f) for n, f in features.items()}
         for feature in declared.values():
             if feature.get("dtype") == "video" and not use_videos:
                 feature["dtype"] = "image"
         info = DatasetInfo(check_fps(fps), parse_features(declared, add_defaults=True), robot_type=robot_type)
         info.chunks_size = chunks_size
-        info.data_files_size_in_mb = data_files_size_in_mb
-        info.video_files_size_in_mb = video_files_size_in_mb
-        _refuse_unrecordable(info)
+        info.data_files_size_in_mb = data_files_size_in_mb or info.data_files_size_in_mb
+        info.video_files_size_in_mb = video_files_size_in_mb or info.video_files_size_in_mb
+        refuse_unrecordable(info)
+        colour, depth = with_threads(rgb_encoder, depth_encoder, encoder_threads)
+        settings = RecorderSettings(colour, encoder_queue_maxsize, when_full, depth)
+        backend = choose_backend(video_backend)
         folder = new_root(repo_id, root)
         folder.mkdir(parents=True, exist_ok=True)
         info.save(folder)
         write_tasks(folder, {})
-        settings = RecorderSettings(rgb_encoder or RGBEncoderConfig(), encoder_queue_maxsize, when_full, depth_encoder)
         try:
-            return cls._record(LeRobotDatasetMetadata(repo_id, folder), settings, tolerance_s)
+            return cls._record(LeRobotDatasetMetadata(repo_id, folder), settings, tolerance_s, backend)
         except BaseException:
             _undo_create(folder)
             raise
@@ -203,11 +216,14 @@ class LeRobotDataset:
         root: str | Path | None = None,
         *,
         tolerance_s: float = 1e-4,
+        video_backend: str | None = None,
         rgb_encoder: RGBEncoderConfig | None = None,
         depth_encoder: DepthEncoderConfig | None = None,
         encoder_queue_maxsize: int = 30,
+        encoder_threads: int | None = None,
         when_full: Literal["block", "drop"] = "block",
         recover: bool = False,
+        **legacy: Unpack[LegacyWriteOptions],
     ) -> Self:
         """Continue a dataset, also one whose recording was interrupted.
 
@@ -215,12 +231,15 @@ class LeRobotDataset:
             repo_id: `user/name`.
             root: Its folder.
             tolerance_s: Allowed deviation of times when reading.
+            video_backend: What decodes videos when reading, `pyav` or `torchcodec`.
             rgb_encoder: Settings for colour video.
-            depth_encoder: Settings for depth video.
+            depth_encoder: Settings for depth video; None goes on as the dataset was begun.
             encoder_queue_maxsize: Frames that may wait for each encoder.
+            encoder_threads: Threads of each encoder whose settings do not say it.
             when_full: `block` or `drop`, see `create`.
             recover: What becomes of an unfinished episode. True stores it, up to its last frame that has its row and
                 all of its pictures. False removes it, and a warning says how many frames that were.
+            **legacy: Arguments of LeRobot that change nothing here; a warning says why.
 
         Returns:
             The dataset, open for recording; the next episode follows the last whole one.
@@ -229,17 +248,20 @@ class LeRobotDataset:
             DatasetError: Not on this machine, or being recorded by another process.
             DatasetFormatError: Files contradict the format.
         """
+        explain_write_options(dict(legacy))
         meta = LeRobotDatasetMetadata(repo_id, root, local_only=True)
-        _refuse_unrecordable(meta.info)
-        colour = rgb_encoder or RGBEncoderConfig()
-        settings = RecorderSettings(colour, encoder_queue_maxsize, when_full, depth_encoder, recover)
-        return cls._record(meta, settings, tolerance_s)
+        refuse_unrecordable(meta.info)
+        colour, depth = with_threads(rgb_encoder, depth_encoder, encoder_threads)
+        settings = RecorderSettings(colour, encoder_queue_maxsize, when_full, depth, recover)
+        return cls._record(meta, settings, tolerance_s, choose_backend(video_backend))
 
     @classmethod
-    def _record(cls, meta: LeRobotDatasetMetadata, settings: RecorderSettings, tolerance_s: float) -> Self:
+    def _record(
+        cls, meta: LeRobotDatasetMetadata, settings: RecorderSettings, tolerance_s: float, backend: BackendName
+    ) -> Self:
         dataset = cls.__new__(cls)
         dataset.meta = meta
-        dataset._decoding, dataset._caching = choose_backend(), (None, DEFAULT_CACHE_BYTES)
+        dataset._decoding, dataset._caching = backend, (None, DEFAULT_CACHE_BYTES)
         dataset._setup(tolerance_s=tolerance_s)
         dataset._reader = None
         dataset._recorder = Recorder(meta, settings)
@@ -472,48 +494,6 @@ class LeRobotDataset:
         state = "recording" if self.is_recording else "reading"
         size = f"{self.num_episodes} episodes, {self.num_frames} frames"
         return f"<LeRobotDataset {self.repo_id} at {self.root}: {size}, {state}>"
-
-
-class ColumnView(Sequence[Item]):
-    """Rows of a dataset, reduced to some columns. Made by `LeRobotDataset.select_columns`.
-
-    Args:
-        dataset: The dataset.
-        names: Columns.
-    """
-
-    def __init__(self, dataset: LeRobotDataset, names: Sequence[str]) -> None:
-        self._dataset, self._names = dataset, tuple(names)
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @overload
-    def __getitem__(self, key: int) -> Item: ...
-    @overload
-    def __getitem__(self, key: slice) -> list[Item]: ...
-    def __getitem__(self, key: int | slice) -> Item | list[Item]:
-        if isinstance(key, slice):
-            return [self[i] for i in range(*key.indices(len(self)))]
-        row = self._dataset.get_raw_item(key)
-        return {name: row[name] for name in self._names}
-
-
-def _refuse_unrecordable(info: DatasetInfo) -> None:
-    for name, feature in info.features.items():
-        if feature.dtype == "language" and name not in LANGUAGE_COLUMNS:
-            raise FeatureError(f"Feature {name!r}: language columns are called {' and '.join(LANGUAGE_COLUMNS)}.")
-        if not feature.is_camera:
-            continue
-        channels = feature.hwc[2]
-        if channels == 1 and not feature.is_depth:
-            raise FeatureError(
-                f"Camera {name!r} has 1 channel, but is not declared to hold depth maps.",
-                hint='Declare "info": {"is_depth_map": True}, or record gray pictures with 3 channels.',
-            )
-        if channels != (1 if feature.is_depth else 3):
-            what = "depth maps have 1" if feature.is_depth else "colour pictures have 3"
-            raise FeatureError(f"Camera {name!r} with {channels} channels cannot be recorded; {what}.")
 
 
 def _undo_create(folder: Path) -> None:
