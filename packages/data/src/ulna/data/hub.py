@@ -26,7 +26,7 @@ from ulna.data.location import DEFAULT_REVISION, hub_cache
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.workspace import Workspace
 
-__all__ = ["Push", "is_repo_id", "pull_dataset", "push_dataset", "resolve_revision"]
+__all__ = ["Push", "is_repo_id", "network_errors", "pull_dataset", "push_dataset", "resolve_revision"]
 
 logger = logging.getLogger(__name__)
 
@@ -82,20 +82,27 @@ def _library(purpose: str) -> Any:
 def _explained(what: str, hint: str) -> Iterator[None]:
     """Turn failures of the Hub and the network into errors that say what is safe and how to go on."""
     library = _library(what)
+    failures = (library.errors.HfHubHTTPError, *network_errors())
     try:
         yield
-    except (library.errors.HfHubHTTPError, *_network_errors()) as error:
+    except (*failures, RuntimeError) as error:
+        # The client wraps a failed upload of one file in a plain RuntimeError.
+        if not isinstance(error, failures) and not isinstance(error.__cause__, failures):
+            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise DatasetError(f"{what} failed: {reason}", hint=hint) from error
 
 
-def _network_errors() -> tuple[type[Exception], ...]:
-    found: list[type[Exception]] = [OSError]
-    with contextlib.suppress(ImportError):
-        import httpx
+def network_errors() -> tuple[type[Exception], ...]:
+    """Return what the client of the Hub raises when the network or a server fails.
 
-        found += [httpx.HTTPError]
-    return tuple(found)
+    Raises:
+        MissingDependencyError: huggingface_hub is not installed.
+    """
+    client = _library("Reading the Hub")
+    # Versions of the client use different HTTP libraries; its own error derives from that of the one it uses.
+    bases = [kind for kind in client.errors.HfHubHTTPError.__mro__ if kind.__name__ == "HTTPError"]
+    return (OSError, *bases)
 
 
 def push_dataset(
@@ -110,7 +117,7 @@ def push_dataset(
     push_videos: bool = True,
     private: bool | None = None,
     allow_patterns: Sequence[str] | str | None = None,
-    token: str | None = None,
+    token: str | bool | None = None,
 ) -> Push:
     """Upload a finished dataset. The files here are only read; repeating a failed push goes on where it stopped.
 
@@ -280,7 +287,7 @@ def _move_tag(library: Any, api: Any, repo_id: str, commit: str) -> None:
     api.create_tag(repo_id, tag=CODEBASE_VERSION, revision=commit, repo_type="dataset", exist_ok=True)
 
 
-def resolve_revision(repo_id: str, revision: str | None = None, *, token: str | None = None) -> str:
+def resolve_revision(repo_id: str, revision: str | None = None, *, token: str | bool | None = None) -> str:
     """Return the commit that a revision names now.
 
     Args:
@@ -331,7 +338,7 @@ def pull_dataset(
     episodes: Iterable[int] | None = None,
     download_videos: bool = True,
     force: bool = False,
-    token: str | None = None,
+    token: str | bool | None = None,
 ) -> Path:
     """Download a dataset. What is here already is not sent again; an interrupted download goes on.
 

@@ -7,6 +7,7 @@ Anything that speaks fsspec will do: the Hub, a bucket, a web server. Nothing is
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -14,9 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
-from ulna.core.errors import DatasetError, MissingDependencyError
+from ulna.core.errors import DatasetError
 from ulna.core.files import atomic_path
-from ulna.data.layout import CODEBASE_VERSION
 
 __all__ = ["LocalCopies", "RemoteFiles"]
 
@@ -62,7 +62,7 @@ class RemoteFiles:
 
         Args:
             repo_id: `user/name`.
-            revision: Branch, tag or commit; default: the tag of this format.
+            revision: Branch, tag or commit; default: the newest that this version reads.
             repo_type: `dataset` or `bucket`.
             token: Token of the Hub, if it is not the one that is logged in.
 
@@ -70,26 +70,16 @@ class RemoteFiles:
             DatasetError: It is not there, or the Hub does not answer.
             MissingDependencyError: huggingface_hub is not installed.
         """
-        try:
-            import huggingface_hub
-            from huggingface_hub.errors import HfHubHTTPError
-        except ImportError as error:
-            raise MissingDependencyError(
-                "huggingface_hub", f"reading {repo_id} from the Hub", "pip install huggingface_hub"
-            ) from error
-        filesystem = huggingface_hub.HfFileSystem(token=token)
+        from ulna.data.hub import network_errors, resolve_revision
+
+        errors = network_errors()  # refuses when the client is missing
+        import huggingface_hub
+
+        filesystem = huggingface_hub.HfFileSystem(endpoint=os.environ.get("HF_ENDPOINT") or None, token=token)
         if repo_type == "bucket":
-            return cls(filesystem, f"buckets/{repo_id}", repo_id, errors=(HfHubHTTPError,))
-        wanted = revision or CODEBASE_VERSION
-        try:
-            commit = huggingface_hub.HfApi(token=token).dataset_info(repo_id, revision=wanted).sha
-        except (HfHubHTTPError, OSError) as error:
-            raise DatasetError(
-                f"The dataset {repo_id!r} at revision {wanted!r} cannot be read from the Hub: {error}",
-                hint="Check the name, the connection and `hf auth whoami`."
-                + ("" if revision else " Without a tag of the format, name the revision: revision='main'."),
-            ) from error
-        return cls(filesystem, f"datasets/{repo_id}@{commit}", repo_id, errors=(HfHubHTTPError,))
+            return cls(filesystem, f"buckets/{repo_id}", repo_id, errors=errors)
+        commit = resolve_revision(repo_id, revision, token=token)
+        return cls(filesystem, f"datasets/{repo_id}@{commit}", repo_id, errors=errors)
 
     def __getstate__(self) -> dict[str, Any]:
         self.sizes()  # so that readers in other processes need not list it again

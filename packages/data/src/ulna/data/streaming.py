@@ -23,11 +23,11 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from ulna.core.errors import DatasetError, UlnaError
-from ulna.core.paths import dataset_roots
 from ulna.data.depth import DepthUnit, check_depth_unit
 from ulna.data.frame_source import FrameSource
 from ulna.data.index import FrameIndex, share, windows
-from ulna.data.layout import INFO_PATH, FileId
+from ulna.data.layout import FileId
+from ulna.data.location import find_root, snapshot_commit
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.remote import RemoteFiles
 from ulna.data.streaming_order import Segment, generator, part_of, segments
@@ -131,13 +131,17 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         self.skipped = 0
         self._buffer_bytes, self._disk_bytes = buffer_bytes, disk_bytes
         self._place = rank, world_size
-        self._files, self._folder = files, Path()
-        if files is None and (force_cache_sync or (streaming and not _is_here(repo_id, root))):
-            self._files = RemoteFiles.on_hub(repo_id, revision=revision, repo_type=repo_type, token=token)
-        self.meta = self._open(root)
+        self._files: RemoteFiles | None = None
+        self._folder = Path()
+        self.episodes = None if episodes is None else [int(e) for e in episodes]
+        here = None if files or force_cache_sync else self._find_here(root, must=not streaming)
+        if here is not None:
+            self.meta = here
+        else:
+            self._files = files or RemoteFiles.on_hub(repo_id, revision=revision, repo_type=repo_type, token=token)
+            self.meta = self._fetch_metadata(self._files)
         self._cameras = frozenset(self.meta.camera_keys) - frozenset(self.meta.depth_keys)
         self.set_delta_timestamps(delta_timestamps)
-        self.episodes = None if episodes is None else [int(e) for e in episodes]
         self._index = FrameIndex(self.meta.episodes.starts, self.meta.episodes.lengths, self.episodes)
         self._segments = self._all_segments(drop_n_last_frames)
         # Shared with workers that live for several epochs: the epoch, and how often each of them has begun since.
@@ -145,14 +149,24 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         self._next: tuple[int, int] | None = None
         self._now = (0, 0)
 
-    def _open(self, root: str | Path | None) -> LeRobotDatasetMetadata:
-        if self._files is None:
-            return LeRobotDatasetMetadata(self.repo_id, root, self.revision, self.depth_output_unit)
+    def _find_here(self, root: str | Path | None, *, must: bool) -> LeRobotDatasetMetadata | None:
+        """Open the dataset if all that is wanted of it is on this machine."""
+        try:
+            folder = find_root(self.repo_id, root, self.revision)
+        except DatasetError:
+            if must or root is not None:
+                raise
+            return None
+        meta = LeRobotDatasetMetadata(self.repo_id, folder, self.revision, self.depth_output_unit)
+        is_pulled = snapshot_commit(folder) is not None
+        return meta if must or not is_pulled or _is_whole(meta, self.episodes) else None
+
+    def _fetch_metadata(self, files: RemoteFiles) -> LeRobotDatasetMetadata:
         self._folder = Path(tempfile.mkdtemp(prefix="ulna-stream-"))
         weakref.finalize(self, _remove, self._folder, os.getpid())
-        for path in self._files.sizes():
+        for path in files.sizes():
             if path.startswith("meta/") and not path.startswith("meta/sketches/"):
-                self._files.fetch(path, self._folder / path)
+                files.fetch(path, self._folder / path)
         return LeRobotDatasetMetadata(
             self.repo_id, self._folder, self.revision, self.depth_output_unit, check_files=False
         )
@@ -373,9 +387,13 @@ def _refuse_values(counts: Mapping[str, int], on_error: str, rank: int | None, w
         raise DatasetError(f"rank {rank} is not one of {world_size} processes, numbered from 0.")
 
 
-def _is_here(repo_id: str, root: str | Path | None) -> bool:
-    """Whether a dataset is to be found on this machine; a folder that is named must hold it."""
-    return root is not None or any((folder / repo_id / INFO_PATH).is_file() for folder in dataset_roots())
+def _is_whole(meta: LeRobotDatasetMetadata, episodes: Sequence[int] | None) -> bool:
+    """Whether the files of some episodes are here. Of what was pulled from the Hub, some may not be."""
+    chosen = range(meta.total_episodes) if episodes is None else episodes
+    paths = {meta.get_data_file_path(episode) for episode in chosen if 0 <= episode < meta.total_episodes}
+    for key in meta.video_keys:
+        paths |= {meta.get_video_file_path(episode, key) for episode in chosen if 0 <= episode < meta.total_episodes}
+    return all(path.is_file() for path in paths)
 
 
 def _remove(folder: Path, process: int) -> None:
