@@ -12,6 +12,7 @@ import numpy as np
 from ulna.data.dataset import LeRobotDataset
 from ulna.data.editing.builder import DatasetBuilder, NewEpisode, VideoPiece
 from ulna.data.editing.measuring import camera_summary, with_quantiles
+from ulna.data.editing.places import Place
 from ulna.data.editing.v21 import V21Dataset, V21Episode
 from ulna.data.features import Feature
 from ulna.data.info import DatasetInfo
@@ -60,25 +61,23 @@ def convert_v21_dataset(
     Raises:
         DatasetFormatError: The dataset is broken: a file is missing, damaged or does not hold what was declared,
             episodes are missing; the file and the episode are named, and nothing was written.
-        DatasetError: The new folder is taken.
+        DatasetError: The new folder is taken, or the disk is full.
     """
     source = V21Dataset(Path(root))
-    target = (
-        Path(output_dir)
-        if output_dir is not None
-        else source.root.absolute().with_name(f"{source.root.absolute().name}{_SUFFIX}")
-    )
+    beside = source.root.absolute()
+    target = Path(output_dir).absolute() if output_dir is not None else beside.with_name(f"{beside.name}{_SUFFIX}")
     info = DatasetInfo(source.fps, source.features, robot_type=source.robot_type, extra=source.extra)
     info.chunks_size = source.chunks_size
     info.data_files_size_in_mb, info.video_files_size_in_mb = data_files_size_in_mb, video_files_size_in_mb
     tasks = [source.tasks[number] for number in sorted(source.tasks)]
-    with DatasetBuilder(target, info, tasks=tasks) as builder:
+    place = Place(repo_id or target.name, target, in_place=False)
+    with place.writing() as folder, DatasetBuilder(folder, info, tasks=tasks) as builder:
         for episode in list(source.check_files()):
             builder.add(_converted(source, episode, picture_quantiles=picture_quantiles))
             if progress is not None:
                 progress(episode.index + 1, len(source.episodes))
         builder.finish()
-    return LeRobotDataset(repo_id or target.name, target)
+    return LeRobotDataset(place.repo_id, place.root)
 
 
 def _converted(source: V21Dataset, episode: V21Episode, *, picture_quantiles: bool) -> NewEpisode:
