@@ -84,7 +84,7 @@ class Repository:
         commit = self.resolve(revision)
         if commit is None:
             raise KeyError(revision)
-        return self.commits[commit]
+        return dict(self.commits[commit])
 
 
 class LocalHub:
