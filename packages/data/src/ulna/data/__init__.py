@@ -19,17 +19,23 @@ if TYPE_CHECKING:
     from ulna.data.features import DEFAULT_FEATURES as DEFAULT_FEATURES
     from ulna.data.features import build_dataset_frame as build_dataset_frame
     from ulna.data.features import hw_features_to_dataset_features as hw_features_to_dataset_features
+    from ulna.data.frame_cache import FrameCache as FrameCache
     from ulna.data.language import language_feature_info as language_feature_info
     from ulna.data.language import language_styles as language_styles
     from ulna.data.language import register_language_style as register_language_style
     from ulna.data.metadata import LeRobotDatasetMetadata as LeRobotDatasetMetadata
+    from ulna.data.meter import DataMeter as DataMeter
     from ulna.data.multi import MultiLeRobotDataset as MultiLeRobotDataset
     from ulna.data.stats import aggregate_stats as aggregate_stats
     from ulna.data.streaming import StreamingLeRobotDataset as StreamingLeRobotDataset
+    from ulna.data.tensors import collate_items as collate_items
     from ulna.data.video_codecs import DepthEncoderConfig as DepthEncoderConfig
     from ulna.data.video_codecs import RGBEncoderConfig as RGBEncoderConfig
 
 _HOME = {
+    "collate_items": "tensors",
+    "FrameCache": "frame_cache",
+    "DataMeter": "meter",
     "DEFAULT_FEATURES": "features",
     "DepthEncoderConfig": "video_codecs",
     "LeRobotDataset": "dataset",
@@ -54,7 +60,9 @@ _HOME = {
 
 __all__ = [
     "DEFAULT_FEATURES",
+    "DataMeter",
     "DepthEncoderConfig",
+    "FrameCache",
     "LeRobotDataset",
     "LeRobotDatasetMetadata",
     "MultiLeRobotDataset",
@@ -63,6 +71,7 @@ __all__ = [
     "add_features",
     "aggregate_stats",
     "build_dataset_frame",
+    "collate_items",
     "delete_episodes",
     "hw_features_to_dataset_features",
     "language_feature_info",

@@ -63,12 +63,12 @@ def batch_items(
 
 
 def collate_items(items: Sequence[Item]) -> Item:
-    """Return a batch of items: tensors stacked, everything else as lists. For `DataLoader(collate_fn=...)`.
+    """Return a batch of items, for `DataLoader(collate_fn=...)`: tensors stacked, everything else as lists.
 
     Items that were read together need no work: their tensors are parts of one already.
 
     Args:
-        items: At least one item, all with the same keys.
+        items: At least one item, all with the same keys. What no dataset of Ulna made is left to torch.
 
     Returns:
         Key to tensor (B, ...), or a list.
@@ -77,16 +77,18 @@ def collate_items(items: Sequence[Item]) -> Item:
         MissingDependencyError: torch is not installed.
     """
     torch = _torch()
-    columns = items.columns if isinstance(items, ItemBatch) else {k: [item[k] for item in items] for k in items[0]}
+    if not isinstance(items, ItemBatch):
+        collated: Item = torch.utils.data.default_collate(items)
+        return collated
     return {
         key: torch.stack(value) if isinstance(value, list) and torch.is_tensor(value[0]) else value
-        for key, value in columns.items()
+        for key, value in items.columns.items()
     }
 
 
 def _torch() -> Any:
     try:
-        import torch
+        import torch.utils.data
     except ImportError as error:
         raise MissingDependencyError(
             "torch", "dataset[i]", "pip install 'ulna-data[torch]' (or use numpy_item)"

@@ -31,7 +31,9 @@ __all__ = [
 class DatasetConfig(Config):
     """Which dataset is trained on, and how it is read."""
 
-    repo_id: str = Field(description="Name of the dataset, `user/name`.")
+    repo_id: str | list[str] = Field(
+        description="Name of the dataset, `user/name`; several names train on all of them, on what they have in common."
+    )
     repo_type: Literal["dataset", "bucket"] = Field("dataset", description="Kind of Hub repository.")
     root: Path | None = Field(None, description="Folder of the dataset; default: found by its name.")
     episodes: list[int] | None = Field(None, description="Episodes to use; default: all.")
@@ -40,7 +42,10 @@ class DatasetConfig(Config):
     )
     revision: str | None = Field(None, description="Hub revision.")
     use_imagenet_stats: bool = Field(True, description="Normalize colour pictures with the statistics of ImageNet.")
-    video_backend: str | None = Field(None, description="Video decoder; default: the best there is.")
+    video_backend: str | None = Field(
+        None,
+        description="Video decoder, `pyav` or `torchcodec`; default: pyav. The pictures are the same.",
+    )
     return_uint8: bool = Field(False, description="Without effect: pictures always travel as uint8 while training.")
     depth_output_unit: Literal["mm", "m"] = Field("mm", description="Unit of depth maps.")
     streaming: bool = Field(
@@ -49,10 +54,14 @@ class DatasetConfig(Config):
     eval_split: float = Field(
         0.0, ge=0, lt=1, description="Share of the episodes of each task held out for evaluation."
     )
-    cache: Literal["none", "ram"] = Field(
-        "none", description="`ram` decodes every frame once and keeps it in memory; refused when it does not fit."
+    cache: Literal["none", "ram", "disk"] = Field(
+        "none",
+        description="`ram` decodes every frame before the first step and keeps it in memory, refused when it does not "
+        "fit; `disk` keeps decoded frames in a file that all reading processes share, as many as fit.",
     )
-    cache_limit_gb: float = Field(4.0, gt=0, description="Most memory that the cache may take, in 10^9 bytes.")
+    cache_limit_gb: float = Field(
+        4.0, gt=0, description="Most memory or disk space that the cache may take, in 10^9 bytes."
+    )
 
 
 class EvalConfig(Config):
@@ -154,6 +163,9 @@ class TrainPipelineConfig(Config):
             raise ConfigError(problems, title="training settings")
 
     def _contradictions(self) -> list[ConfigProblem]:
+        chosen, plain = self.dataset, DatasetConfig(repo_id="")
+        names = ("episodes", "streaming", "eval_split", "cache", "revision")
+        single = [f"dataset.{name}" for name in names if getattr(chosen, name) != getattr(plain, name)]
         checks = (
             (self.policy is None, "policy", None, "is required: --policy.type=act or --policy.path=FOLDER"),
             (
@@ -193,10 +205,16 @@ class TrainPipelineConfig(Config):
                 "must be 0 when dataset.streaming is set: held-out episodes are read by position",
             ),
             (
-                self.dataset.streaming and self.dataset.cache == "ram",
+                self.dataset.streaming and self.dataset.cache != "none",
                 "dataset.cache",
-                "ram",
-                "keeps the whole dataset in memory, which dataset.streaming avoids: set one of them only",
+                self.dataset.cache,
+                "keeps the dataset here, which dataset.streaming avoids: set one of them only",
+            ),
+            (
+                isinstance(self.dataset.repo_id, list) and bool(single),
+                "dataset.repo_id",
+                self.dataset.repo_id,
+                f"must be one dataset for {' and '.join(single)}",
             ),
             (
                 self.keep_last > 0 and not self.save_checkpoint,

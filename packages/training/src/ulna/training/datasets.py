@@ -14,7 +14,8 @@ import numpy as np
 from ulna.core.constants import ACTION, OBS_PREFIX, REWARD
 from ulna.core.errors import ConfigError, ConfigProblem, DatasetError, FeatureError
 from ulna.core.policy_config import PreTrainedConfig
-from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, StreamingLeRobotDataset
+from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, MultiLeRobotDataset, StreamingLeRobotDataset
+from ulna.data.video_backends import backend_or_fallback
 from ulna.training.config import TrainPipelineConfig
 from ulna.training.memory import keep_in_memory
 from ulna.training.streams import TrainingStream
@@ -190,8 +191,10 @@ def open_training_data(config: TrainPipelineConfig) -> TrainingData:
         DatasetError: The dataset is not there or not whole.
     """
     wanted = config.dataset
+    if isinstance(wanted.repo_id, list):
+        return TrainingData(_open_several(config, wanted.repo_id))
     if wanted.streaming:
-        return TrainingData(_open_stream(config))
+        return TrainingData(_open_stream(config, wanted.repo_id))
     meta = LeRobotDatasetMetadata(wanted.repo_id, wanted.root, wanted.revision)
     if wanted.eval_split == 0:
         return TrainingData(_open(config, meta, wanted.episodes, _image_transforms(config)))
@@ -223,7 +226,7 @@ def _open(
     wanted = config.dataset
     assert config.policy is not None
     windows = delta_timestamps(config.policy, meta.features, meta.fps)
-    cached = wanted.cache == "ram"
+    cached, limit_bytes = wanted.cache == "ram", int(wanted.cache_limit_gb * 1e9)
     dataset = LeRobotDataset(
         wanted.repo_id,
         meta.root,
@@ -232,10 +235,13 @@ def _open(
         delta_timestamps=None if cached else windows,
         tolerance_s=config.tolerance_s,
         revision=wanted.revision,
-        video_backend=_backend(wanted.video_backend),
+        # A preference: a configuration may come from another machine, and the pictures are the same.
+        video_backend=backend_or_fallback(wanted.video_backend) if wanted.video_backend else None,
         return_uint8=True,
+        frame_cache="disk" if wanted.cache == "disk" else None,
+        frame_cache_bytes=limit_bytes,
     )
-    return keep_in_memory(dataset, windows, limit_bytes=int(wanted.cache_limit_gb * 1e9)) if cached else dataset
+    return keep_in_memory(dataset, windows, limit_bytes=limit_bytes) if cached else dataset
 
 
 def as_training_dataset(dataset: TrainingDataset | StreamingLeRobotDataset) -> TrainingDataset:
@@ -247,7 +253,22 @@ def as_training_dataset(dataset: TrainingDataset | StreamingLeRobotDataset) -> T
     return TrainingStream(dataset) if isinstance(dataset, StreamingLeRobotDataset) else dataset
 
 
-def _open_stream(config: TrainPipelineConfig) -> TrainingStream:
+def _open_several(config: TrainPipelineConfig, repo_ids: Sequence[str]) -> TrainingDataset:
+    wanted = config.dataset
+    assert config.policy is not None
+    dataset = MultiLeRobotDataset(
+        repo_ids,
+        wanted.root,
+        image_transforms=_image_transforms(config),
+        tolerances_s=dict.fromkeys(repo_ids, config.tolerance_s),
+        video_backend=wanted.video_backend,
+        return_uint8=True,
+    )
+    dataset.set_delta_timestamps(delta_timestamps(config.policy, dataset.features, dataset.fps))
+    return dataset
+
+
+def _open_stream(config: TrainPipelineConfig, repo_id: str) -> TrainingStream:
     wanted = config.dataset
     assert config.policy is not None
     options: dict[str, Any] = {
@@ -260,17 +281,9 @@ def _open_stream(config: TrainPipelineConfig) -> TrainingStream:
         "drop_n_last_frames": getattr(config.policy, "drop_n_last_frames", 0) or 0,
     }
     # The windows follow from features and rate, which only an opened dataset tells.
-    dataset = StreamingLeRobotDataset(wanted.repo_id, **options)
+    dataset = StreamingLeRobotDataset(repo_id, **options)
     dataset.set_delta_timestamps(delta_timestamps(config.policy, dataset.features, dataset.fps))
     return TrainingStream(dataset)
-
-
-def _backend(name: str | None) -> str | None:
-    if name not in (None, "pyav"):
-        _log.warning(
-            "dataset.video_backend=%s: this version decodes videos with PyAV, which gives the same pictures.", name
-        )
-    return "pyav" if name else None
 
 
 def training_stats(meta: TrainingMetadata, *, use_imagenet: bool, rename_map: Mapping[str, str]) -> Stats:

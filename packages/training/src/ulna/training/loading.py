@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ulna.data import collate_items
 from ulna.training.config import TrainPipelineConfig
 from ulna.training.datasets import BatchDataset, TrainingDataset
 from ulna.training.sampling import RankBatches
@@ -66,6 +67,7 @@ def batch_stream(
         loader = DataLoader(
             dataset,  # type: ignore[arg-type]  # a map-style dataset by protocol
             batch_sampler=batches,  # type: ignore[arg-type]
+            collate_fn=collate_items,
             **options,
         )
     with _interrupts_held():
@@ -107,7 +109,12 @@ def ordered_batches(dataset: TrainingDataset, positions: Sequence[int], batch_si
         yield from (dataset.batch(part) for part in parts)
     else:
         own = torch.Generator().manual_seed(0)
-        yield from DataLoader(dataset, batch_sampler=parts, generator=own)  # type: ignore[arg-type]
+        yield from DataLoader(
+            dataset,  # type: ignore[arg-type]  # a map-style dataset by protocol
+            batch_sampler=parts,
+            collate_fn=collate_items,
+            generator=own,
+        )
 
 
 def pictures_as_float(batch: Batch, cameras: Sequence[str], device: str) -> Batch:

@@ -374,5 +374,12 @@ def _due(step: int, every: int) -> bool:
 
 
 def _advice(config: TrainPipelineConfig) -> str:
-    more = f"more num_workers (now {config.num_workers})"
-    return f"Try {more}." if config.dataset.cache == "ram" else f"Try --dataset.cache=ram, or {more}."
+    more = f"more --num_workers (now {config.num_workers})"
+    if config.dataset.cache == "ram":
+        return f"Try {more}."
+    other = "torchcodec" if config.dataset.video_backend in (None, "pyav") else "pyav"
+    decoder = f"--dataset.video_backend={other} if it is faster on this machine"
+    kept = (
+        "" if config.dataset.cache == "disk" else "--dataset.cache=ram, --dataset.cache=disk when that does not fit, "
+    )
+    return f"Try {kept}{more}, or {decoder}."
