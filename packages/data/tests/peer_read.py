@@ -19,11 +19,12 @@ def main() -> None:
         delta_timestamps=wanted.get("delta_timestamps"),
         episodes=wanted.get("episodes"),
         video_backend="pyav",
+        depth_output_unit=wanted.get("depth_output_unit", "mm"),
     )
     arrays, texts = {}, {}
     for i in range(len(dataset)) if wanted.get("indices") is None else wanted["indices"]:
         for key, value in dataset[i].items():
-            if isinstance(value, str):
+            if isinstance(value, str | list):
                 texts[f"{i}/{key}"] = value
             else:
                 arrays[f"{i}|{key}"] = value.numpy()

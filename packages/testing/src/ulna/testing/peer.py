@@ -11,6 +11,7 @@ import json
 import os
 import select
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -192,12 +193,14 @@ class ItemReader(Protocol):
         ...
 
 
-def assert_items_equal(ours: ItemReader, theirs: dict[str, Any]) -> int:
+def assert_items_equal(ours: ItemReader, theirs: dict[str, Any], tolerances: Mapping[str, float] | None = None) -> int:
     """Insist that the peer read every item as we do: same keys, types and values, pictures included.
 
     Args:
         ours: Our view of the dataset.
-        theirs: The peer's answer: arrays under `POSITION|KEY`, texts in `facts` under `POSITION/KEY`, and `length`.
+        theirs: The peer's answer: arrays under `POSITION|KEY`, texts and lists of rows in `facts` under
+            `POSITION/KEY`, and `length`.
+        tolerances: Key to how far values may differ; others must be equal.
 
     Returns:
         How many values were compared.
@@ -214,11 +217,12 @@ def assert_items_equal(ours: ItemReader, theirs: dict[str, Any]) -> int:
         keys |= {k.partition("/")[2] for k in texts if k.startswith(f"{i}/")}
         assert keys == set(item), f"item {i}"
         for key, value in item.items():
-            if isinstance(value, str):
+            if isinstance(value, str | list):
                 assert texts[f"{i}/{key}"] == value, f"item {i}, {key}"
             else:
                 wanted = theirs[f"{i}|{key}"]
                 assert wanted.dtype == value.dtype, f"item {i}, {key}"
-                np.testing.assert_array_equal(wanted, value.reshape(wanted.shape), err_msg=f"item {i}, {key}")
+                near = (tolerances or {}).get(key, 0.0)
+                np.testing.assert_allclose(value.reshape(wanted.shape), wanted, 0, near, err_msg=f"item {i}, {key}")
             compared += 1
     return compared
