@@ -152,7 +152,7 @@ def test_interrupted_recording_is_finished(copy: Path, scene: Any, tmp_path: Pat
         for frame in range(length):
             dataset.add_frame(made.frame(episode, frame))
         dataset.save_episode()
-    with pytest.raises(DatasetError, match="open"):
+    with pytest.raises(DatasetError, match="is being recorded"):
         repair(tmp_path / "new")
     dataset._recorder.workspace.unlock()  # as when the process dies
     result = repair(tmp_path / "new")

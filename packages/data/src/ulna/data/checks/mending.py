@@ -10,12 +10,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from ulna.core.errors import DatasetError
+from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.data.checks.contents import Contents, read_contents
 from ulna.data.checks.report import Report
 from ulna.data.checks.rewriting import Rewriting
 from ulna.data.checks.validation import validate
 from ulna.data.location import find_root
+from ulna.data.metadata import LeRobotDatasetMetadata
 
 __all__ = ["Repair", "repair"]
 
@@ -119,9 +120,9 @@ class _Mending:
             return
         from ulna.data.recovery import finalize_interrupted, find_unfinished, recover_episodes
 
-        unfinished = find_unfinished(self.root)
+        unfinished = [left for left in find_unfinished(self.root) if left.frames]
         if unfinished and recover:
-            frames = {episode.index: episode.frames for episode in unfinished}
+            frames = {left.episode: left.frames for left in unfinished}
             self.steps += [f"recover {n} frames of episode {e}" for e, n in frames.items()]
             if not self.dry_run:
                 recover_episodes(self.root)
@@ -203,10 +204,19 @@ class _Mending:
         self.steps.append("compute the statistics anew")
         if self.dry_run:
             return
-        from ulna.data.editing import recompute_stats
+        from ulna.data.editing.recompute import recompute_stats
 
-        recompute_stats(self.root)
+        recompute_stats(self.root, skip_image_video=not self._lacks_pictures())
         self._look_again()
+
+    def _lacks_pictures(self) -> bool:
+        """Whether statistics of a camera are missing; computing them means decoding its pictures."""
+        meta = LeRobotDatasetMetadata(str(self.root), self.root, check_files=False)
+        try:
+            stats = meta.stats or {}
+        except DatasetFormatError:
+            return True
+        return any(key not in stats for key in meta.camera_keys)
 
 
 def _same_file(contents: Contents, prefix: str, path: Path | None) -> set[int]:

@@ -16,7 +16,7 @@ from ulna.data.arrow_schema import data_schema, numeric_column, table_columns
 from ulna.data.checks.contents import Contents
 from ulna.data.checks.report import Report
 from ulna.data.features import DEFAULT_FEATURES, Feature
-from ulna.data.images import decode_picture
+from ulna.data.images import decode_depth, decode_picture
 
 __all__ = ["check_rows"]
 
@@ -206,7 +206,8 @@ class _DataFile:
                 self._at(table, row, "picture", f"{feature.name!r} has no picture.")
                 continue
             try:
-                picture = decode_picture(value.as_buffer(), f"{feature.name!r}")
+                decode = decode_depth if feature.is_depth else decode_picture
+                picture = decode(value.as_buffer(), f"{feature.name!r}")
             except DatasetFormatError as error:
                 self._at(table, row, "picture", error.message)
                 continue
