@@ -9,12 +9,19 @@ from ulna.core.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset as LeRobotDataset
+    from ulna.data.editing.convert_images import convert_image_to_video_dataset as convert_image_to_video_dataset
+    from ulna.data.editing.convert_v21 import convert_v21_dataset as convert_v21_dataset
+    from ulna.data.editing.crop import crop_dataset_roi as crop_dataset_roi
     from ulna.data.editing.episodes import delete_episodes as delete_episodes
     from ulna.data.editing.episodes import split_dataset as split_dataset
     from ulna.data.editing.features import add_features as add_features
     from ulna.data.editing.features import modify_features as modify_features
     from ulna.data.editing.features import remove_feature as remove_feature
     from ulna.data.editing.merging import merge_datasets as merge_datasets
+    from ulna.data.editing.recompute import augment_dataset_with_quantiles as augment_dataset_with_quantiles
+    from ulna.data.editing.recompute import compute_quantile_stats_for_dataset as compute_quantile_stats_for_dataset
+    from ulna.data.editing.recompute import recompute_stats as recompute_stats
+    from ulna.data.editing.reencode import reencode_dataset as reencode_dataset
     from ulna.data.editing.tasks import modify_tasks as modify_tasks
     from ulna.data.features import DEFAULT_FEATURES as DEFAULT_FEATURES
     from ulna.data.features import build_dataset_frame as build_dataset_frame
@@ -46,6 +53,13 @@ _HOME = {
     "add_features": "editing.features",
     "aggregate_stats": "stats",
     "build_dataset_frame": "features",
+    "augment_dataset_with_quantiles": "editing.recompute",
+    "compute_quantile_stats_for_dataset": "editing.recompute",
+    "convert_image_to_video_dataset": "editing.convert_images",
+    "convert_v21_dataset": "editing.convert_v21",
+    "crop_dataset_roi": "editing.crop",
+    "recompute_stats": "editing.recompute",
+    "reencode_dataset": "editing.reencode",
     "delete_episodes": "editing.episodes",
     "hw_features_to_dataset_features": "features",
     "language_feature_info": "language",
@@ -70,8 +84,13 @@ __all__ = [
     "StreamingLeRobotDataset",
     "add_features",
     "aggregate_stats",
+    "augment_dataset_with_quantiles",
     "build_dataset_frame",
     "collate_items",
+    "compute_quantile_stats_for_dataset",
+    "convert_image_to_video_dataset",
+    "convert_v21_dataset",
+    "crop_dataset_roi",
     "delete_episodes",
     "hw_features_to_dataset_features",
     "language_feature_info",
@@ -79,6 +98,8 @@ __all__ = [
     "merge_datasets",
     "modify_features",
     "modify_tasks",
+    "recompute_stats",
+    "reencode_dataset",
     "register_language_style",
     "remove_feature",
     "split_dataset",
