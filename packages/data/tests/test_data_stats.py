@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from ulna.data import aggregate_stats
-from ulna.data.stats import QUANTILES, PictureStats, array_stats, picture_step, sample_indices
+from ulna.data.editing.relative import RelativeActions
+from ulna.data.features import parse_features
+from ulna.data.running_stats import RunningStats
+from ulna.data.stats import QUANTILES, DepthStats, PictureStats, array_stats, picture_step, sample_indices
 
 GOLDEN = Path(__file__).parent / "golden/stats"
 ARRAYS = load_file(GOLDEN / "arrays/golden.safetensors")
@@ -95,6 +98,136 @@ def test_aggregation_equals_the_golden_values() -> None:
             assert set(found[feature]) == set(values), (name, feature)
             for stat, value in values.items():
                 np.testing.assert_allclose(found[feature][stat], value, rtol=1e-6, atol=1e-7, err_msg=f"{name} {stat}")
+
+
+def assert_golden(found: Any, wanted: Any, rows: np.ndarray, ranks: int = 0) -> None:
+    """Compare with LeRobot's values as interop/README allows, and quantiles with numpy's of the same rows."""
+    assert set(found) == set(wanted)
+    for stat, value in wanted.items():
+        assert found[stat].shape == value.shape
+        if stat in QUANTILES:
+            ordered, position = np.sort(rows, axis=0), QUANTILES[stat] * (len(rows) - 1)
+            low, high = max(int(np.floor(position)) - ranks, 0), min(int(np.ceil(position)) + ranks, len(rows) - 1)
+            between = np.clip(found[stat].ravel(), ordered[low], ordered[high])
+            np.testing.assert_allclose(found[stat].ravel(), between, rtol=1e-12, err_msg=stat)
+            gap = float(np.max(np.diff(ordered, axis=0)))
+            np.testing.assert_allclose(found[stat], value, atol=float(np.ptp(rows)) / 5000 + gap)
+        elif stat in {"min", "max", "count"}:
+            np.testing.assert_array_equal(found[stat], value, err_msg=stat)
+        else:
+            np.testing.assert_allclose(found[stat], value, rtol=1e-5, atol=1e-7, err_msg=stat)
+
+
+def tensors_of(case: str, name: str) -> dict[str, np.ndarray]:
+    tensors = load_file(GOLDEN / case / "golden.safetensors")
+    return {key.removeprefix(f"{name}/"): value for key, value in tensors.items() if key.startswith(f"{name}/")}
+
+
+@pytest.mark.parametrize("name", ["same_range", "growing_range", "drifting", "uneven"])
+def test_running_statistics_equal_the_golden_values(name: str) -> None:
+    tensors = tensors_of("running", name)
+    batches = [tensors[f"in/{i}"] for i in range(sum(key.startswith("in/") for key in tensors))]
+    running = RunningStats()
+    for batch in batches:
+        running.update(batch)
+    wanted = {key.removeprefix("out/"): value for key, value in tensors.items() if key.startswith("out/")}
+    assert_golden(running.result(), wanted, np.concatenate(batches).astype(np.float64))
+
+
+@pytest.mark.parametrize("name", ["all_joints", "keep_gripper", "keep_wrist_and_elbow", "one_step"])
+def test_relative_actions_equal_the_golden_values(name: str) -> None:
+    facts = json.loads((GOLDEN / "relative/golden.json").read_text())
+    inputs = load_file(GOLDEN / "relative/golden.safetensors")
+    case, shape = facts["cases"][name], {"dtype": "float32", "shape": (4,), "names": facts["action_names"]}
+    features = parse_features({"observation.state": shape, "action": shape})
+    rule = RelativeActions(features, case["chunk_size"], case.get("exclude_joints", ()))
+    running, rows = RunningStats(), []
+    for episode in np.unique(inputs["episode_index"]):
+        chosen = inputs["episode_index"] == episode
+        for block in rule.blocks(inputs["action"][chosen], inputs["state"][chosen]):
+            running.update(block)
+            rows.append(block)
+    wanted = tensors_of("relative", name)
+    assert_golden(
+        running.result(),
+        {k.removeprefix("out/"): v for k, v in wanted.items()},
+        np.concatenate(rows).astype(np.float64),
+    )
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("depth_mm", np.uint16), ("depth_m", np.float32)])
+def test_depth_equals_the_golden_values(name: str, dtype: Any) -> None:
+    """Depth keeps the unit in which it was recorded."""
+    tensors = tensors_of("images", name)
+    maps = tensors["in"].astype(dtype)
+    stats = DepthStats(*maps.shape[1:])
+    for depth in maps:
+        stats.add(depth[..., None])
+    wanted = {key.removeprefix("out/"): value for key, value in tensors.items() if key.startswith("out/")}
+    rows = maps.reshape(-1, 1).astype(np.float64)
+    found = stats.result()
+    assert found["mean"].shape == (1, 1, 1)
+    assert_golden(found, wanted, rows)
+    assert stats.sketch().count == len(rows)
+    np.testing.assert_allclose(stats.sketch().quantiles([0.5])[0], np.median(rows), rtol=0.01)
+
+
+def test_long_depth_episode_is_sampled_and_its_moments_are_exact() -> None:
+    maps = np.random.default_rng(0).integers(300, 5000, (150, 12, 16), dtype=np.uint16)
+    stats = DepthStats(12, 16)
+    for depth in maps:
+        stats.add(depth)
+    rows = maps[sample_indices(150)].reshape(-1).astype(np.float64)
+    found = stats.result()
+    assert found["count"].tolist() == [100]
+    np.testing.assert_allclose(found["mean"].ravel(), rows.mean(), rtol=1e-12)
+    np.testing.assert_allclose(found["std"].ravel(), rows.std(), rtol=1e-12)
+    assert (found["min"].item(), found["max"].item()) == (rows.min(), rows.max())
+    for stat, level in QUANTILES.items():
+        low, high = np.quantile(rows, [max(level - 0.002, 0), min(level + 0.002, 1)])
+        assert low <= found[stat].item() <= high
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_std_of_uniform_noise(dtype: Any) -> None:
+    """Ten noise pictures have a std of about 0.29, whatever their type; every pixel counts once."""
+    from ulna.data.frames import FrameChecker
+
+    levels = np.random.default_rng(0).integers(0, 256, (10, 24, 32, 3))
+    pictures = levels.astype(np.uint8) if dtype is np.uint8 else (levels / 255).astype(np.float32)
+    checker = FrameChecker(parse_features({"cam": {"dtype": "image", "shape": (24, 32, 3)}}, add_defaults=True))
+    stats = PictureStats(24, 32, 3)
+    for picture in pictures:
+        stats.add(checker.check({"cam": picture, "task": "t"}).pictures["cam"])
+    truth = (levels / 255).std(axis=(0, 1, 2))
+    np.testing.assert_allclose(stats.result()["std"].ravel(), truth, rtol=1e-9)
+    assert 0.28 < truth.min() < 0.3
+
+
+@settings(deadline=None)
+@given(st.integers(0, 9), st.integers(1, 5), st.floats(1e3, 1e9))
+def test_variance_around_large_means_in_uneven_batches(seed: int, batches: int, mean: float) -> None:
+    rng = np.random.default_rng(seed)
+    parts = [mean + rng.normal(size=rng.integers(1, 50)) for _ in range(batches)]
+    running = RunningStats()
+    for part in parts:
+        running.update(part)
+    rows = np.concatenate(parts)
+    combined = aggregate_stats([{"x": array_stats(part)} for part in parts])["x"]
+    for found in (running.result(), combined):
+        np.testing.assert_allclose(found["std"], [rows.std()], rtol=1e-5, atol=1e-9 * mean**0.5)
+        assert found["count"].tolist() == [len(rows)]
+
+
+def test_combining_does_not_depend_on_the_order() -> None:
+    rng = np.random.default_rng(0)
+    parts = [{"x": array_stats(1e6 * rng.normal() + rng.normal(size=(n, 3)))} for n in (1, 7, 30, 2, 90)]
+    moments = ("min", "max", "mean", "std", "count")
+    answers = {
+        tuple(aggregate_stats([parts[i] for i in order])["x"][key].tobytes() for key in moments)
+        for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4, 1, 3])
+    }
+    assert len(answers) == 1
 
 
 def picture_rule(name: str, n: int, h: int, w: int) -> np.ndarray:
