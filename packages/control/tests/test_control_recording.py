@@ -305,14 +305,14 @@ def test_episode_that_is_not_durable_does_not_count(rig):
     assert caught.value.result.total == 0
 
 
-def test_impossible_upload_is_refused_before_anything_is_connected(tmp_path):
+def test_impossible_upload_is_refused_before_anything_is_connected(tmp_path, monkeypatch):
     """Nobody records for an hour to learn at the end that the upload cannot be done."""
     target = DatasetTarget(repo_id="lab/up", root=tmp_path / "up", push_to_hub=True)
-    if hasattr(LeRobotDataset, "push_to_hub"):
-        assert check_upload(target) is None
-    else:
-        with pytest.raises(ConfigError, match="hf upload"):
-            check_upload(target)
+    monkeypatch.setattr("ulna.control.recording.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"pip install 'ulna-data\[hub\]'"):
+        check_upload(target)
+    monkeypatch.undo()
+    assert check_upload(target) is None
 
 
 @pytest.mark.parametrize("moment", ["save_episode", "finalize"])

@@ -281,3 +281,9 @@ def test_commands(hub: LocalHub, recorded: Path, tmp_path: Path) -> None:
     assert wrong.exit_code == 1
     assert "expected user/name" in wrong.stderr
     assert CliRunner().invoke(app, ["pull", REPO, "--episodes", "a-b"]).exit_code == 2
+
+
+def test_dataset_pushes_itself(hub: LocalHub, recorded: Path) -> None:
+    LeRobotDataset(REPO, recorded).push_to_hub(private=True, tags=["so101"])
+    assert hub.dataset(REPO).private
+    assert "so101" in hub.dataset(REPO).files()["README.md"].decode()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult
         What was recorded.
 
     Raises:
-        ConfigError: An upload is asked for, which this version of ulna-data cannot do; nothing was connected.
+        ConfigError: An upload is asked for without the Hub's client; nothing was connected.
         DatasetError: The dataset exists and `resume` is off, or the other way round; or it has all episodes already.
         IncompatibleError: Teleoperator, robot and dataset do not fit together; nothing was connected.
         RecordingInterruptedError: The hardware, the guard or the dataset failed; `result` says what is safe.
@@ -190,19 +191,17 @@ def check_upload(target: DatasetTarget) -> None:
         target: The dataset to be written.
 
     Raises:
-        ConfigError: The upload is asked for, and the installed ulna-data cannot do it.
+        ConfigError: The upload is asked for, and the Hub's client is not installed.
     """
-    from ulna.data import LeRobotDataset
-
-    if target.push_to_hub and not hasattr(LeRobotDataset, "push_to_hub"):
-        text = "is not supported by this version; upload with `hf upload USER/NAME FOLDER --repo-type=dataset`"
+    if target.push_to_hub and find_spec("huggingface_hub") is None:
+        text = "needs the Hub's client: pip install 'ulna-data[hub]'"
         raise ConfigError([ConfigProblem("dataset.push_to_hub", True, text)], title="the dataset's settings")
 
 
 def _check_continued(wanted: DatasetRecordConfig, robot: Robot) -> None:
     from ulna.data import LeRobotDatasetMetadata
 
-    meta = LeRobotDatasetMetadata(wanted.repo_id, wanted.root)
+    meta = LeRobotDatasetMetadata(wanted.repo_id, wanted.root, local_only=True)
     if meta.total_episodes >= wanted.num_episodes:
         raise DatasetError(
             f"{wanted.repo_id} has {meta.total_episodes} episodes, and {wanted.num_episodes} are wanted in all.",
@@ -233,12 +232,8 @@ def push_dataset(config: DatasetTarget) -> None:
         config: Which dataset, and how.
 
     Raises:
-        DatasetError: It is not there.
+        DatasetError: It is not there, or the Hub refused; the dataset is safe, and the error tells how to go on.
     """
     from ulna.data import LeRobotDataset
 
-    dataset = LeRobotDataset(config.repo_id, config.root)
-    push = getattr(dataset, "push_to_hub", None)
-    if push is None:
-        raise DatasetError(f"This version of ulna-data cannot upload; {config.repo_id} lies in {dataset.root}.")
-    push(private=config.private, tags=config.tags)
+    LeRobotDataset(config.repo_id, config.root).push_to_hub(private=config.private, tags=config.tags)

@@ -68,7 +68,7 @@ def rollout(
 
     Raises:
         CheckpointError: The policy cannot be loaded.
-        ConfigError: An upload is asked for, which this version of ulna-data cannot do; nothing was connected.
+        ConfigError: An upload is asked for without the Hub's client; nothing was connected.
         IncompatibleError: Policy and robot do not fit together; nothing was connected.
         DatasetError: The dataset to be written exists already.
         DeviceError: The hardware failed; torque has been released.
@@ -133,4 +133,4 @@ def _metadata(dataset: dict[str, Any]) -> Any:
     repo_id, root = dataset.get("repo_id"), dataset.get("root")
     if not isinstance(repo_id, str):
         raise DatasetError("the training settings name no dataset")
-    return LeRobotDatasetMetadata(repo_id, root)
+    return LeRobotDatasetMetadata(repo_id, root, local_only=True)

@@ -393,6 +393,50 @@ class LeRobotDataset:
             finally:
                 self._reader = None
 
+    def push_to_hub(
+        self,
+        branch: str | None = None,
+        tags: Sequence[str] | None = None,
+        license: str | None = "apache-2.0",
+        tag_version: bool = True,
+        push_videos: bool = True,
+        private: bool | None = None,
+        allow_patterns: Sequence[str] | str | None = None,
+        *,
+        token: str | bool | None = None,
+    ) -> None:
+        """Upload the finished dataset under its name; repeating it after a failure goes on where it stopped.
+
+        Args:
+            branch: Branch to write, created when missing; default: `main`.
+            tags: Tags of the dataset card, besides `LeRobot`.
+            license: License of the dataset card.
+            tag_version: Whether the tag of the format, by which readers find the dataset, is moved to the result.
+            push_videos: Whether videos are uploaded.
+            private: Whether a new repository is private; None leaves it to the account.
+            allow_patterns: Upload only files that match one of these.
+            token: Token of the Hub, if it is not the one that is logged in.
+
+        Raises:
+            DatasetNotFinishedError: The recording is open, or episodes are not whole.
+            DatasetError: The Hub refused; the error tells the command that goes on.
+            MissingDependencyError: huggingface_hub is not installed.
+        """
+        from ulna.data.hub import push_dataset
+
+        push_dataset(
+            self.repo_id,
+            root=self.root,
+            branch=branch,
+            tags=tags,
+            license=license,
+            tag_version=tag_version,
+            push_videos=push_videos,
+            private=private,
+            allow_patterns=allow_patterns,
+            token=token,
+        )
+
     def __enter__(self) -> Self:
         return self
 
