@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole batches: the same values as single items, every picture decoded once, workers that share what was read."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ulna.data.picture_reading as reading
+import ulna.data.pyav_decoder as pyav_decoder
+import ulna.data.table_store as table_store
+from ulna.core.errors import DatasetFormatError, FrameTimestampError
+from ulna.data import DataMeter, LeRobotDataset, collate_items
+from ulna.data.index import Window
+from ulna.data.video_decoding import decoder_pool
+
+CAMERA = "observation.images.cam"
+LENGTHS = [5, 1, 7, 4]
+TOTAL = sum(LENGTHS)
+WINDOWS = {"action": [0.0, 1 / 30, 2 / 30], CAMERA: [-2 / 30, 0.0, -1 / 30]}
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("batches")
+
+
+@pytest.fixture
+def made(scene: Any, recordings: Path) -> Any:
+    """Recordings of each kind, several files each, made once."""
+
+    def get(camera: str | None, size: tuple[int, int] = (48, 64)) -> Path:
+        root: Path = recordings / f"{camera}-{size[0]}"
+        if not root.exists():
+            scene(camera, size=size).record(root, LENGTHS, video_files_size_in_mb=1e-4, data_files_size_in_mb=1e-4)
+        return root
+
+    return get
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(one, other)
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("camera", [None, "image", "video"])
+@pytest.mark.parametrize("as_uint8", [True, False])
+@pytest.mark.parametrize("episodes", [None, [3, 0, 2]])
+def test_batch_equals_items(made: Any, camera: str | None, as_uint8: bool, episodes: list[int] | None) -> None:
+    """In any order, with repeats, negative positions, windows, subsets and several files: as item by item."""
+    windows = {key: seconds for key, seconds in WINDOWS.items() if camera or key != CAMERA}
+    for deltas in (None, windows):
+        root = made(camera)
+        dataset = LeRobotDataset("lab/scene", root, episodes, delta_timestamps=deltas, return_uint8=as_uint8)
+        positions = [9, 2, 2, 14, -1, 0, 9, 1, 3]
+        batch = dataset.__getitems__(positions)
+        for position, item in zip(positions, batch, strict=True):
+            wanted = dataset[position]
+            assert list(item) == list(wanted)
+            assert all(equal(item[key], value) for key, value in wanted.items())
+        stacked = collate_items(batch)
+        usual = torch.utils.data.default_collate(list(batch))
+        assert list(stacked) == list(usual)
+        assert all(equal(stacked[key], value) for key, value in usual.items())
+
+
+def test_batch_over_several_tables(made: Any) -> None:
+    """Rows of several data files land in the places that asked for them."""
+    dataset = LeRobotDataset("lab/scene", made(None), delta_timestamps={"action": [-1 / 30, 0.0]})
+    assert len(set(dataset.meta.episodes.data_files)) > 1
+    columns = dataset.reader.batch([16, 0, 7, 5])
+    assert columns["index"].tolist() == [16, 0, 7, 5]
+    assert columns["action"][:, :, 0].tolist() == [[3002, 3003], [0, 0], [2000, 2001], [1000, 1000]]
+    assert columns["task"] == ["task 1", "task 0", "task 0", "task 1"]
+
+
+def test_empty_batch(made: Any) -> None:
+    dataset = LeRobotDataset("lab/scene", made("video"))
+    assert dataset.__getitems__([]) == []
+    assert dataset[5:5] == []
+
+
+def test_position_beyond_the_end(made: Any) -> None:
+    dataset = LeRobotDataset("lab/scene", made(None))
+    with pytest.raises(IndexError, match="17"):
+        dataset.__getitems__([0, TOTAL])
+
+
+@given(
+    st.lists(st.integers(-9, 9), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(1, 8), st.floats(0, 0.99)), min_size=1, max_size=6),
+)
+def test_windows_of_a_batch(offsets: list[int], places: list[tuple[int, float]]) -> None:
+    """Windows of a batch are those of its frames, one by one."""
+    window = Window(offsets)
+    frames = [int(length * share) for length, share in places]
+    lengths = [length for length, _ in places]
+    found, pads = window.many(np.array(frames), np.array(lengths))
+    for row, (frame, length) in enumerate(zip(frames, lengths, strict=True)):
+        wanted, pad = window.frames(frame, length)
+        np.testing.assert_array_equal(found[row], wanted)
+        np.testing.assert_array_equal(pads[row], pad)
+
+
+def test_each_frame_of_a_batch_is_decoded_once_in_time_order(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Overlapping windows cost each frame once, and a file is gone through forwards."""
+    dataset = LeRobotDataset("lab/scene", made("video"), delta_timestamps={CAMERA: [-1 / 30, 0.0, 1 / 30]})
+    converted: list[tuple[str, int]] = []
+    real = pyav_decoder.VideoDecoder._write
+
+    def write(self: Any, frame: Any, out: Any) -> None:
+        converted.append((self.path.name, frame.pts))
+        real(self, frame, out)
+
+    monkeypatch.setattr(pyav_decoder.VideoDecoder, "_write", write)
+    decoder_pool().close()
+    opened = decoder_pool().opened
+    dataset.__getitems__([9, 7, 8, 8, 10])
+    assert len(converted) == len(set(converted)) == 6
+    assert converted == sorted(converted)
+    assert decoder_pool().opened == opened + 1
+
+
+def test_neighbours_are_not_sought(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frames of a window are decoded on from one another: one jump in the file for all of them."""
+    dataset = LeRobotDataset("lab/scene", made("video"), delta_timestamps={CAMERA: [n / 30 for n in range(4)]})
+    seeks: list[float] = []
+    real = pyav_decoder.VideoDecoder._seek
+    monkeypatch.setattr(
+        pyav_decoder.VideoDecoder, "_seek", lambda self, t, tolerance: seeks.append(t) or real(self, t, tolerance)
+    )
+    decoder_pool().close()
+    dataset[7]
+    assert len(seeks) == 1
+
+
+def test_each_picture_of_a_batch_is_decoded_once(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures in the table: windows over them decode each once, windows over actions none beyond the item's own."""
+    decoded: list[str] = []
+    real = reading.decode_picture
+    monkeypatch.setattr(reading, "decode_picture", lambda d, where: decoded.append(where) or real(d, where))
+    dataset = LeRobotDataset("lab/scene", made("image"), delta_timestamps={CAMERA: [-1 / 30, 0.0, 1 / 30]})
+    dataset.__getitems__([9, 7, 8, 8])
+    assert len(decoded) == len(set(decoded)) == 5
+    decoded.clear()
+    actions = LeRobotDataset("lab/scene", made("image"), delta_timestamps={"action": [n / 30 for n in range(100)]})
+    assert actions.__getitems__([0, 6])[1]["action"].shape == (100, 6)
+    assert len(decoded) == 2
+
+
+def test_values_of_a_batch_are_parts_of_one_array(made: Any) -> None:
+    """Collating copies nothing: a batch and its items share their memory, different batches do not."""
+    dataset = LeRobotDataset("lab/scene", made("video"), return_uint8=True)
+    items = dataset.__getitems__([3, 8])
+    batch = collate_items(items)
+    assert batch[CAMERA].data_ptr() == items[0][CAMERA].data_ptr()
+    assert batch["action"].data_ptr() == items[0]["action"].data_ptr()
+    batch[CAMERA].zero_()
+    batch["action"].zero_()
+    assert dataset[3][CAMERA].max() > 0
+    assert dataset[3]["action"].max() > 0
+
+
+def test_transforms_reach_the_collated_batch(made: Any) -> None:
+    dataset = LeRobotDataset("lab/scene", made("video"), image_transforms=lambda picture: picture[:, :4, :6] * 0 + 2)
+    items = dataset.__getitems__([3, 8])
+    assert items[1][CAMERA].shape == (3, 4, 6)
+    batch = collate_items(items)
+    assert batch[CAMERA].shape == (2, 3, 4, 6)
+    assert float(batch[CAMERA].min()) == 2
+
+
+def test_collate_of_other_items() -> None:
+    """Items that no dataset of ours made are collated as torch does."""
+    assert collate_items([{"a": 1}, {"a": 2}])["a"].tolist() == [1, 2]
+
+
+def test_missing_frame_in_a_batch_is_named(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message names the frame that is missing, not the batch."""
+    dataset = LeRobotDataset("lab/scene", made("video"))
+    monkeypatch.setattr(
+        reading.PictureReader, "time_s", lambda _, key, place: place.frame / 30 + (0.01 if place.frame == 6 else 0)
+    )
+    with pytest.raises(FrameTimestampError, match=r"Episode 2, frame 6, camera .*cam.*tolerance"):
+        dataset.__getitems__([6, 8, 12, 9])
+
+
+def test_videos_of_other_size(made: Any, scene: Any, tmp_path: Path) -> None:
+    """A file whose pictures have another size is read as it is, alone; in one array with others it has no place."""
+    scene("video", size=(48, 64)).record(tmp_path / "set", [3, 3], video_files_size_in_mb=1e-4)
+    scene("video", size=(32, 64)).record(tmp_path / "small", [3])
+    videos = sorted((tmp_path / "set/videos").rglob("*.mp4"))
+    next((tmp_path / "small/videos").rglob("*.mp4")).replace(videos[1])
+    dataset = LeRobotDataset("lab/scene", tmp_path / "set")
+    shapes = [tuple(item[CAMERA].shape) for item in dataset.__getitems__([0, 4, 1])]
+    assert shapes == [(3, 48, 64), (3, 32, 64), (3, 48, 64)]
+
+
+def test_damaged_picture_in_a_batch(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene("image").record(tmp_path / "set", [3])
+    dataset = LeRobotDataset("lab/scene", tmp_path / "set")
+    table, _ = dataset.reader._rows(dataset.reader.index.locate(0))
+    cut = table_store.pa.array([value.as_py()[:-200] for value in table.others[CAMERA]])
+    monkeypatch.setitem(table.others, CAMERA, cut)
+    with pytest.raises(DatasetFormatError, match="row 1"):
+        dataset.__getitems__([1])
+
+
+def test_workers_get_a_small_pickle(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a new process is sent does not grow with the rows: it maps the table that all processes share."""
+    monkeypatch.setattr(table_store, "_IN_MEMORY_BYTES", 0)
+    sizes = []
+    for name, length in (("short", 10), ("long", 600)):
+        scene().record(tmp_path / name, [length])
+        dataset = LeRobotDataset("lab/scene", tmp_path / name)
+        dataset[3]
+        sizes.append(len(pickle.dumps(dataset)))
+        table = next(iter(dataset.reader._store._files.values()))
+        assert not any(column.flags.owndata for column in table.numbers.values())
+    assert max(sizes) < 10_000
+    assert sizes[1] - sizes[0] < 100
+
+
+def test_subset_is_a_view(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Opening some episodes copies nothing: the columns are those of the whole file."""
+    monkeypatch.setattr(table_store, "_IN_MEMORY_BYTES", 0)
+    dataset = LeRobotDataset("lab/scene", made("image"), [2])
+    dataset.numpy_item(0)
+    table = next(iter(dataset.reader._store._files.values()))
+    rows = dataset.meta.episodes.lengths[[f == dataset.meta.episodes.data_files[2] for f in _files(dataset)]].sum()
+    assert len(table.numbers["action"]) == rows
+    assert not table.numbers["action"].flags.owndata
+
+
+def _files(dataset: LeRobotDataset) -> list[Any]:
+    return list(dataset.meta.episodes.data_files)
+
+
+def test_meter() -> None:
+    """Time in the loader counts as waiting, time with the batch does not; a second pass goes on counting."""
+    ticks = iter([0.0, 3.0, 4.0, 6.0, 10.0, 20.0, 21.0, 22.0, 30.0])
+    meter = DataMeter(["a", "b"], clock=lambda: next(ticks))
+    assert list(meter) == ["a", "b"]
+    assert (meter.batches, meter.waited_s, meter.used_s) == (2, 5.0, 5.0)
+    assert meter.share == 0.5
+    assert "50 %" in repr(meter)
+    meter.reset()
+    assert (meter.batches, meter.share) == (0, 0.0)
+
+
+def test_reading_with_torch_loads_little_more_than_torch() -> None:
+    """Import of the reader adds its own few libraries to torch: no vision, table or hub library comes along."""
+    code = (
+        "import sys, torch.utils.data\nbefore = set(sys.modules)\n"
+        "from ulna.data import LeRobotDataset\nLeRobotDataset.__getitems__\n"
+        "print(*sorted({m.partition('.')[0] for m in set(sys.modules) - before}), len(set(sys.modules) - before))"
+    )
+    *names, count = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True
+    ).stdout.split()
+    heavy = {"torchvision", "torchcodec", "datasets", "pandas", "cv2", "huggingface_hub", "transformers", "PIL"}
+    assert not heavy & set(names)
+    assert int(count) < 400
+
+
+@settings(deadline=None, max_examples=15)
+@given(positions=st.lists(st.integers(-TOTAL, TOTAL - 1), min_size=1, max_size=12))
+def test_any_batch(positions: list[int], request: pytest.FixtureRequest) -> None:
+    """Whatever is asked for comes back in the order asked."""
+    root = request.getfixturevalue("made")("video")
+    dataset = LeRobotDataset("lab/scene", root, return_uint8=True)
+    assert [int(item["index"]) for item in dataset.__getitems__(positions)] == [p % TOTAL for p in positions]
