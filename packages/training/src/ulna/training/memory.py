@@ -6,13 +6,14 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ulna.core.errors import ConfigError, ConfigProblem
+from ulna.data import collate_items
 from ulna.data.index import frame_offsets
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["InMemoryDataset", "keep_in_memory"]
 
 _log = logging.getLogger(__name__)
+_FRAMES_AT_ONCE = 32
+_DEPTH_BYTES = 4
 _ITEM_BYTES = {"image": 1, "video": 1, "bool": 1, "uint8": 1, "int8": 1, "float16": 2, "float32": 4, "int32": 4}
 
 
@@ -126,7 +129,7 @@ def keep_in_memory(
         ConfigError: It would take more memory than allowed; how much is said before anything is decoded.
         DatasetError: A window asks for a time between two frames.
     """
-    total, needed = len(dataset), len(dataset) * _frame_bytes(dataset.features)
+    total, needed = len(dataset), len(dataset) * _frame_bytes(dataset.features, dataset.meta.depth_keys)
     if needed > limit_bytes:
         expected = (
             f"holds {total} frames, which need {needed / 1e9:.2f} GB; raise dataset.cache_limit_gb or leave it out"
@@ -147,21 +150,25 @@ def keep_in_memory(
     return kept
 
 
-def _frame_bytes(features: Mapping[str, Mapping[str, Any]]) -> int:
-    return sum(math.prod(f["shape"]) * _ITEM_BYTES.get(f["dtype"], 8) for f in features.values())
+def _frame_bytes(features: Mapping[str, Mapping[str, Any]], depth_keys: Collection[str]) -> int:
+    return sum(
+        math.prod(f["shape"]) * (_DEPTH_BYTES if key in depth_keys else _ITEM_BYTES.get(f["dtype"], 8))
+        for key, f in features.items()
+    )
 
 
 def _read(dataset: LeRobotDataset, progress: Callable[[int, int], None] | None) -> dict[str, Tensor | list[str]]:
     total = len(dataset)
     columns: dict[str, Any] = {}
-    for position in range(total):
-        for key, value in dataset[position].items():
+    for first in range(0, total, _FRAMES_AT_ONCE):
+        positions = range(first, min(first + _FRAMES_AT_ONCE, total))
+        for key, value in collate_items(dataset.__getitems__(positions)).items():
             if isinstance(value, Tensor):
-                if position == 0:
-                    columns[key] = torch.empty((total, *value.shape), dtype=value.dtype)
-                columns[key][position] = value
+                if first == 0:
+                    columns[key] = torch.empty((total, *value.shape[1:]), dtype=value.dtype)
+                columns[key][first : positions.stop] = value
             else:
-                columns.setdefault(key, []).append(value)
-        if progress is not None and position % 100 == 0:
-            progress(position, total)
+                columns.setdefault(key, []).extend(value)
+        if progress is not None:
+            progress(first, total)
     return columns
