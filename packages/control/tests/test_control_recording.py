@@ -20,7 +20,6 @@ from ulna.control.recording import DatasetTarget, check_upload
 from ulna.core.cameras import CameraState
 from ulna.core.errors import ConfigError, DatasetError, DeviceConnectError, MotorCommunicationError
 from ulna.core.teleoperators import TeleopEvents
-from ulna.data import LeRobotDataset
 
 
 @pytest.fixture
