@@ -33,6 +33,7 @@ __all__ = [
     "RandomShadow",
     "RandomSubsetApply",
     "SharpnessJitter",
+    "Transform",
     "make_transform",
 ]
 

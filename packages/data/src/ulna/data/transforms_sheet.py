@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 from ulna.core.errors import DatasetError, nearest
 from ulna.core.files import atomic_path
 from ulna.data.dataset import LeRobotDataset
-from ulna.data.image_transforms import ImageTransforms
+from ulna.data.image_transforms import ImageTransforms, Transform
 from ulna.data.image_transforms_config import ImageTransformsConfig
 
 __all__ = ["draw_sheet"]
@@ -62,7 +62,7 @@ def draw_sheet(
     if not 0 <= frame < len(opened):
         raise DatasetError(f"There is no frame {frame}; the dataset has {len(opened)}, numbered from 0.")
     every = ImageTransforms(config)
-    rows = {**every.transforms, "all together": every}
+    rows: dict[str, Transform] = {**every.transforms, "all together": every}
     picture = opened[frame][key]
     state = torch.random.get_rng_state()
     torch.manual_seed(seed)
