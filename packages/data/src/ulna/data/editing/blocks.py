@@ -92,6 +92,7 @@ class EpisodeBlock:
         sketches: Sketches of each episode, None where unknown.
         episodes: Number of each episode where it comes from; empty for new ones.
         source: The table file that the rows come from.
+        logs: What was logged while each episode was recorded, None where nothing was.
     """
 
     table: pa.Table
@@ -103,6 +104,7 @@ class EpisodeBlock:
     sketches: Sequence[Any] = ()
     episodes: Sequence[int] = ()
     source: Path | None = None
+    logs: Sequence[Mapping[str, Any] | None] = ()
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ulna.core.errors import DatasetError
-from ulna.core.files import fsync_dir, write_json
+from ulna.core.files import fsync_dir, write_json, write_text
 from ulna.data.arrow_schema import data_schema
 from ulna.data.editing.block_sketches import block_sketches
 from ulna.data.editing.blocks import EpisodeBlock, NewEpisode, VideoPiece
@@ -34,6 +35,7 @@ from ulna.data.quantiles import EpisodeSketches
 from ulna.data.sketch_files import write_sketches
 from ulna.data.sketches import merged_stats
 from ulna.data.stats import Stats, stats_to_json
+from ulna.data.timing import RECORDING_LOG
 
 __all__ = ["DatasetBuilder", "NewEpisode", "VideoPiece", "replace_dataset"]
 
@@ -97,6 +99,7 @@ class DatasetBuilder:
         self._pieces: dict[str, list[VideoPiece]] = {key: [] for key in info.video_keys}
         self._rows: list[pa.Table] = []
         self._stats: list[Stats] = []
+        self._logs: list[Mapping[str, Any] | None] = []
         self._sketches: list[EpisodeSketches] = []
 
     def add(self, episode: NewEpisode) -> None:
@@ -143,6 +146,7 @@ class DatasetBuilder:
         self._sketches.extend(block_sketches(block, table, self.info.features, of_episodes))
         others = {n: block.rows[n] for n in block.rows.column_names if not n.startswith("stats/")}
         self._rows.append(pa.table({**others, **stats}))
+        self._logs.extend(block.logs or [None] * len(block))
         self._lengths.extend(block.lengths.tolist())
         self.info.total_episodes += len(block)
         self.info.total_frames += int(block.lengths.sum())
@@ -227,13 +231,25 @@ class DatasetBuilder:
         write_tasks(folder, self.tasks)
         if self._stats:
             write_json(folder / STATS_PATH, stats_to_json(self._all_stats()))
+        self._write_log()
         info.save(folder)
         flush_tree(folder)
         if self.target.is_dir():
             self.target.rmdir()
         folder.rename(self.target)
-        fsync_dir(self.target.parent)
+        try:
+            fsync_dir(self.target.parent)
+        except OSError:
+            shutil.rmtree(self.target, ignore_errors=True)
+            raise
         return self.target
+
+    def _write_log(self) -> None:
+        """Write what was logged while the episodes were recorded, under their new numbers."""
+        lines = [{**log, "episode_index": number} for number, log in enumerate(self._logs) if log]
+        if lines:
+            text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            write_text(self._folder / RECORDING_LOG, text)
 
     def _all_stats(self) -> Stats:
         """Return the statistics of all episodes, by feature in the order of the features."""

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 from ulna.core.errors import DatasetError, DatasetNotFinishedError
 from ulna.data.editing.replacement import prepared_folder, remove_leftovers, replace_dataset
+from ulna.data.layout import INFO_PATH, STATS_PATH, TASKS_PATH
 from ulna.data.location import new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.timing import RECORDING_LOG
 from ulna.data.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ __all__ = ["Place", "carry_side_files", "open_source", "place_for"]
 
 _PER_FRAME: Final = frozenset({"sarm_progress.parquet"})
 """Files that other programs keep beside a dataset, with one row a frame: they fit no other numbering."""
+_OWN_META: Final = frozenset({INFO_PATH, STATS_PATH, TASKS_PATH, RECORDING_LOG})
 _OWN: Final = frozenset({"data", "videos", "images", "meta", ".ulna"})
 
 
@@ -153,7 +156,7 @@ def _held(root: Path) -> Iterator[None]:
 
 
 def carry_side_files(root: Path, target: Path, *, renumbered: bool) -> Sequence[Path]:
-    """Take over what lies beside the files of a dataset: its card, licence and the like.
+    """Take over what lies beside the files of a dataset: its card, licence, notes and the like.
 
     Args:
         root: Folder of the original.
@@ -164,6 +167,10 @@ def carry_side_files(root: Path, target: Path, *, renumbered: bool) -> Sequence[
         Files that were left behind.
     """
     left = []
+    for path in sorted((root / "meta").iterdir()):
+        if path.is_file() and str(path.relative_to(root)) not in _OWN_META:
+            (target / "meta").mkdir(exist_ok=True)
+            shutil.copy2(path, target / "meta" / path.name)
     for path in sorted(root.iterdir()):
         if path.name in _OWN:
             continue

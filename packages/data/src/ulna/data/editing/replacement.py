@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from ulna.core.errors import DatasetError
@@ -144,8 +145,8 @@ def replace_dataset(root: Path, prepared: Path) -> None:
         if prepared != new:
             shutil.rmtree(new, ignore_errors=True)
             prepared.rename(new)
-            fsync_dir(root.parent)
         shutil.rmtree(old, ignore_errors=True)
+        fsync_dir(root.parent)
         _swap(root, new, old)
     except OSError as error:
         raise DatasetError(
@@ -166,7 +167,8 @@ def _swap(root: Path, new: Path, old: Path) -> None:
             if not root.exists():  # else a reader has completed it meanwhile
                 old.rename(root)
                 raise
-    fsync_dir(root.parent)
+    with suppress(OSError):  # the new version is in place; should power fail now, the old one may be there again
+        fsync_dir(root.parent)
 
 
 def _exchange(a: Path, b: Path) -> bool:

@@ -19,6 +19,7 @@ from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.quantiles import EpisodeSketches
 from ulna.data.sketch_files import read_sketch_file
+from ulna.data.timing import read_log
 
 __all__ = ["blocks", "episode_rows"]
 
@@ -43,11 +44,16 @@ def blocks(meta: LeRobotDatasetMetadata, episodes: Sequence[int]) -> Iterator[Ep
         DatasetFormatError: A file does not hold what the episode table says.
     """
     rows, sketches = episode_rows(meta, episodes)
+    logs = read_log(meta.root)
     done = 0
     for file, wanted in _by_file(meta.episodes.data_files, episodes):
         for part, data in _read(meta, file, wanted):
             block = _block(meta, part, data, rows.slice(done, len(part)))
-            yield replace(block, sketches=[sketches.get(episode) for episode in part])
+            yield replace(
+                block,
+                sketches=[sketches.get(episode) for episode in part],
+                logs=[logs.get(episode) for episode in part],
+            )
             done += len(part)
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ulna.core.errors import DatasetError
+from ulna.data.language import LANGUAGE_COLUMNS, language_array, read_cell
 from ulna.data.layout import FileId
 
 __all__ = ["TableShards", "conform"]
@@ -103,21 +103,11 @@ def _column(column: pa.ChunkedArray, field: pa.Field, where: str) -> pa.ChunkedA
         column = pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
     if column.type.equals(field.type):
         return column
+    if field.name in LANGUAGE_COLUMNS:  # other writers store the calls of tools as structures
+        return pa.chunked_array([language_array(field.name, [read_cell(cell) for cell in column])])
     try:
         return column.cast(field.type)
     except pa.ArrowException as error:
         raise DatasetError(
             f"{where}: column {field.name!r} is {column.type} and cannot become {field.type}: {error}"
         ) from error
-
-
-def row_groups(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield the rows and the uncompressed bytes of each row group of a file.
-
-    Args:
-        path: A parquet file.
-    """
-    metadata = pq.read_metadata(path)
-    for i in range(metadata.num_row_groups):
-        group = metadata.row_group(i)
-        yield group.num_rows, group.total_byte_size

@@ -13,6 +13,7 @@ import numpy as np
 from ulna.core.errors import DatasetError
 from ulna.data.editing.blocks import EpisodeBlock
 from ulna.data.editing.builder import DatasetBuilder
+from ulna.data.editing.marks import Marks, read_marks, write_marks
 from ulna.data.editing.places import open_source, place_for
 from ulna.data.editing.selection import check_episodes, check_readable, check_task, check_text
 from ulna.data.editing.sources import blocks
@@ -94,6 +95,9 @@ def modify_tasks(
             builder.add_block(change.of(block))
         if place.in_place:
             builder.take_over(meta.root, renumbered=False)
+            marks = read_marks(meta.root)
+            left = {old: new for old, new in marks.tasks.items() if old in builder.tasks}
+            write_marks(builder.folder, Marks(marks.delete, left))
         builder.finish()
     return LeRobotDataset(place.repo_id, place.root)
 
