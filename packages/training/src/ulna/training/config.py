@@ -47,7 +47,7 @@ class DatasetConfig(Config):
         description="Video decoder, `pyav` or `torchcodec`; default: pyav. The pictures are the same.",
     )
     return_uint8: bool = Field(False, description="Without effect: pictures always travel as uint8 while training.")
-    depth_output_unit: Literal["mm", "m"] = Field("mm", description="Unit of depth maps.")
+    depth_output_unit: Literal["mm", "m"] = Field("mm", description="Unit of depth maps and of their statistics.")
     streaming: bool = Field(
         False, description="Read frames one after the other, a dataset that is not on this machine from the Hub."
     )
@@ -313,7 +313,6 @@ _UNSUPPORTED: tuple[tuple[str, tuple[Any, ...], str], ...] = (
     ),
     ("save_checkpoint_to_hub", (False,), "is not supported by this version; upload with `hf upload USER/NAME FOLDER`"),
     ("dataset.repo_type", ("dataset",), "only `dataset` is supported by this version"),
-    ("dataset.depth_output_unit", ("mm",), "depth maps are not supported by this version"),
     ("policy.use_peft", (False,), "training adapters is not supported by this version"),
     (
         "policy.push_to_hub",

@@ -238,6 +238,7 @@ def _open(
         # A preference: a configuration may come from another machine, and the pictures are the same.
         video_backend=backend_or_fallback(wanted.video_backend) if wanted.video_backend else None,
         return_uint8=True,
+        depth_output_unit=wanted.depth_output_unit,
         frame_cache="disk" if wanted.cache == "disk" else None,
         frame_cache_bytes=limit_bytes,
     )
@@ -263,6 +264,7 @@ def _open_several(config: TrainPipelineConfig, repo_ids: Sequence[str]) -> Train
         tolerances_s=dict.fromkeys(repo_ids, config.tolerance_s),
         video_backend=wanted.video_backend,
         return_uint8=True,
+        depth_output_unit=wanted.depth_output_unit,
     )
     dataset.set_delta_timestamps(delta_timestamps(config.policy, dataset.features, dataset.fps))
     return dataset
@@ -278,6 +280,7 @@ def _open_stream(config: TrainPipelineConfig, repo_id: str) -> TrainingStream:
         "tolerance_s": config.tolerance_s,
         "revision": wanted.revision,
         "return_uint8": True,
+        "depth_output_unit": wanted.depth_output_unit,
         "drop_n_last_frames": getattr(config.policy, "drop_n_last_frames", 0) or 0,
     }
     # The windows follow from features and rate, which only an opened dataset tells.
