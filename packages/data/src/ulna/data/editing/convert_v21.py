@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 
 from ulna.data.dataset import LeRobotDataset
-from ulna.data.editing.builder import DatasetBuilder, NewEpisode, VideoPiece
+from ulna.data.editing.blocks import EpisodeBlock, NewEpisode, VideoPiece
+from ulna.data.editing.builder import DatasetBuilder
 from ulna.data.editing.measuring import camera_summary, with_quantiles
 from ulna.data.editing.places import Place
+from ulna.data.editing.stats_columns import stats_table
 from ulna.data.editing.v21 import V21Dataset, V21Episode
 from ulna.data.features import Feature
 from ulna.data.info import DatasetInfo
@@ -26,6 +29,8 @@ Progress = Callable[[int, int], None]
 """Called with the episodes that are done and the episodes in all."""
 
 _SUFFIX: Final = "_v30"
+_LOT_EPISODES: Final = 200
+_LOT_BYTES: Final = 32 * 2**20
 _MOMENTS: Final = ("min", "max", "mean", "std")
 
 
@@ -72,12 +77,43 @@ def convert_v21_dataset(
     tasks = [source.tasks[number] for number in sorted(source.tasks)]
     place = Place(repo_id or target.name, target, in_place=False)
     with place.writing() as folder, DatasetBuilder(folder, info, tasks=tasks) as builder:
-        for episode in list(source.check_files()):
-            builder.add(_converted(source, episode, picture_quantiles=picture_quantiles))
-            if progress is not None:
-                progress(episode.index + 1, len(source.episodes))
+        whole = list(source.check_files())
+        for lot in _lots(whole):
+            parts = []
+            for episode in lot:
+                parts.append(_converted(source, episode, picture_quantiles=picture_quantiles))
+                if progress is not None:
+                    progress(episode.index + 1, len(whole))
+            builder.add_block(_joined(parts, source.features))
         builder.finish()
     return LeRobotDataset(place.repo_id, place.root)
+
+
+def _lots(episodes: Sequence[V21Episode]) -> Iterator[list[V21Episode]]:
+    """Group episodes that are carried over together: what an episode costs besides its frames is shared."""
+    lot: list[V21Episode] = []
+    size = 0
+    for episode in episodes:
+        more = episode.table.stat().st_size
+        if lot and (size + more > _LOT_BYTES or len(lot) == _LOT_EPISODES):
+            yield lot
+            lot, size = [], 0
+        lot.append(episode)
+        size += more
+    yield lot
+
+
+def _joined(episodes: Sequence[NewEpisode], features: Mapping[str, Feature]) -> EpisodeBlock:
+    texts = {task: number for number, task in enumerate(dict.fromkeys(t for e in episodes for t in e.tasks))}
+    return EpisodeBlock(
+        pa.concat_tables([episode.table for episode in episodes]),
+        np.array([len(episode.table) for episode in episodes], dtype=np.int64),
+        np.array([texts[task] for episode in episodes for task in episode.tasks], dtype=np.int64),
+        tuple(texts),
+        {key: [episode.videos[key] for episode in episodes] for key in episodes[0].videos},
+        stats_table([episode.stats or {} for episode in episodes], features),
+        [episode.sketches for episode in episodes],
+    )
 
 
 def _converted(source: V21Dataset, episode: V21Episode, *, picture_quantiles: bool) -> NewEpisode:
