@@ -46,6 +46,12 @@ def assert_equal(item: dict[str, Any], wanted: dict[str, Any]) -> None:
             assert value == wanted[key], key
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once."""
+    monkeypatch.setattr(RemoteFiles, "first_wait_s", 0)
+
+
 @pytest.fixture
 def root(tmp_path: Path, scene: Any) -> Path:
     """State only: 4 episodes, 118 frames."""
@@ -88,7 +94,7 @@ class Elsewhere(fsspec.AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
 
 def elsewhere(folder: Path) -> tuple[Elsewhere, RemoteFiles]:
     filesystem = Elsewhere(folder)
-    return filesystem, RemoteFiles(filesystem, "far/set", "far/set", wait_s=0)
+    return filesystem, RemoteFiles(filesystem, "far/set", "far/set")
 
 
 @pytest.mark.parametrize(

@@ -76,6 +76,8 @@ def test_fields_of_another_version_are_left_out(
         ({"eval": EvalConfig(n_episodes=3)}, "eval"),
         ({"dataset": DatasetConfig(repo_id="me/toy", streaming=True, eval_split=0.1)}, "dataset.eval_split"),
         ({"dataset": DatasetConfig(repo_id="me/toy", streaming=True, cache="ram")}, "dataset.cache"),
+        ({"dataset": DatasetConfig(repo_id=["me/a", "me/b"], streaming=True)}, "dataset.streaming"),
+        ({"dataset": DatasetConfig(repo_id=["me/a", "me/b"], episodes=[1])}, "dataset.episodes"),
         ({"dataset": DatasetConfig(repo_id="me/toy", image_transforms={"enable": True}, cache="ram")}, "dataset.image"),
         ({"policy_push_to_hub": True}, "policy.push_to_hub"),
         ({"policy_use_peft": True}, "policy.use_peft"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training on streams: it learns, every frame comes once a pass, and a run resumes exactly where it was."""
+"""Training on streams and on several datasets: it learns, and a run resumes exactly where it was."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from torch.utils.data import DataLoader
 from ulna.core.errors import FeatureError
 from ulna.data import LeRobotDataset, StreamingLeRobotDataset
 from ulna.training import DatasetConfig, TrainPipelineConfig, read_metrics, train
+from ulna.training.datasets import episode_spans
 from ulna.training.loading import batch_stream
-from ulna.training.sampling import SamplerState
+from ulna.training.sampling import EpisodeAwareSampler, SamplerState
 from ulna.training.streams import EndlessReader, StreamBatches, StreamOrder, TrainingStream
 
 Make = Callable[..., TrainPipelineConfig]
@@ -27,11 +28,14 @@ Make = Callable[..., TrainPipelineConfig]
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """45 frames in 3 episodes, whose action equals their state."""
+    return record(tmp_path / "me/toy", (20, 10, 15))
+
+
+def record(folder: Path, lengths: tuple[int, ...]) -> Path:
     vector = {"dtype": "float32", "shape": (3,), "names": None}
     random = np.random.default_rng(0)
-    folder = tmp_path / "toy"
     with LeRobotDataset.create("me/toy", 10, {"observation.state": vector, "action": vector}, folder) as dataset:
-        for length in (20, 10, 15):
+        for length in lengths:
             for _ in range(length):
                 state = random.uniform(-1, 1, 3).astype(np.float32)
                 dataset.add_frame({"observation.state": state, "action": state, "task": "copy"})
@@ -132,3 +136,34 @@ def test_more_processes_than_frames(root: Path, toy_config: Make, monkeypatch: p
     batch = next(batch_stream(stream, StreamBatches(StreamOrder(1, 0), 2), config))
     assert batch["index"].tolist() == [20, 20]
     assert isinstance(batch["action"], torch.Tensor)
+
+
+def test_several_datasets(toy_config: Make, root: Path, recorder: Any, tmp_path: Path) -> None:
+    """Names of several datasets train on all of them, with windows and statistics of what they have in common."""
+    record(tmp_path / "me/more", (12,))
+    several = DatasetConfig(repo_id=["me/toy", "me/more"], root=tmp_path)
+    result = train(toy_config(dataset=several, steps=60, policy_drop_n_last_frames=2), observers=[recorder])
+    assert recorder.losses[-1] < recorder.losses[0] / 5
+    assert list(read_metrics(result.output_dir))[-1]["epoch"] == pytest.approx(8 + 4 * 8 / 49)  # 49 frames are 7 batches
+    resumed = TrainPipelineConfig.from_checkpoint(result.output_dir, steps=62)
+    assert resumed.dataset.repo_id == ["me/toy", "me/more"]
+    assert train(resumed).step == 62
+
+
+@pytest.mark.parametrize("episode", range(3))
+def test_the_sampler_of_a_single_episode(root: Path, episode: int) -> None:
+    """A sampler over a dataset opened with one episode gives positions of that dataset, for every episode."""
+    dataset = LeRobotDataset("me/toy", root, [episode])
+    starts, stops = zip(*episode_spans(dataset), strict=True)
+    for sampler in (
+        EpisodeAwareSampler(starts, stops, shuffle=True),
+        EpisodeAwareSampler(
+            dataset.meta.episodes["dataset_from_index"],
+            dataset.meta.episodes["dataset_to_index"],
+            [episode],
+            absolute_to_relative={int(dataset[i]["index"]): i for i in range(len(dataset))},
+        ),
+    ):
+        items = [dataset[position] for position in sampler]
+        assert {int(item["episode_index"]) for item in items} == {episode}
+        assert sorted(int(item["frame_index"]) for item in items) == list(range((20, 10, 15)[episode]))

@@ -129,7 +129,6 @@ class MultiLeRobotDataset:
         self.root = None if root is None else Path(root)
         self.episodes = {name: None if e is None else list(e) for name, e in (episodes or {}).items()}
         self.tolerances_s = dict.fromkeys(self.repo_ids, 1e-4) | dict(tolerances_s or {})
-        self.delta_timestamps = dict(delta_timestamps) if delta_timestamps else None
         self._refuse_names()
         self._parts = [
             _Part(
@@ -149,9 +148,8 @@ class MultiLeRobotDataset:
         self.disabled_features = {name for part in self._parts for name in part.features} - common.keys()
         if self.disabled_features:
             logger.info("Not in all datasets, and not read: %s.", ", ".join(sorted(self.disabled_features)))
-        self._refuse_windows(common)
-        for part in self._parts:
-            part.narrow({name: part.meta.parsed_features[name] for name in common}, self.delta_timestamps)
+        self._common = list(common)
+        self.set_delta_timestamps(delta_timestamps)
         self.meta = MultiMetadata([part.meta for part in self._parts], common)
         self._index = ConcatIndex([len(part) for part in self._parts])
 
@@ -170,13 +168,24 @@ class MultiLeRobotDataset:
                         hint=f"Did you mean {near!r}?" if near else None,
                     )
 
-    def _refuse_windows(self, common: Mapping[str, Feature]) -> None:
-        for key in (self.delta_timestamps or {}).keys() & self.disabled_features:
+    def set_delta_timestamps(self, delta_timestamps: Mapping[str, Sequence[float]] | None) -> None:
+        """Choose the windows of the items that are read from now on.
+
+        Args:
+            delta_timestamps: Common feature to time differences in seconds; None for single values.
+
+        Raises:
+            DatasetError: A feature that not all datasets have, or a time between two frames.
+        """
+        for key in (delta_timestamps or {}).keys() & self.disabled_features:
             lacking = [part.repo_id for part in self._parts if key not in part.features]
             raise DatasetError(
                 f"delta_timestamps names {key!r}, which {', '.join(lacking)} does not have.",
-                hint=f"Features of all datasets: {', '.join(common)}.",
+                hint=f"Features of all datasets: {', '.join(self._common)}.",
             )
+        for part in self._parts:
+            part.narrow({name: part.meta.parsed_features[name] for name in self._common}, delta_timestamps)
+        self.delta_timestamps = dict(delta_timestamps) if delta_timestamps else None
 
     @property
     def repo_id_to_index(self) -> dict[str, int]:

@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 _ATTEMPTS: Final = 4
-_FIRST_WAIT_S: Final = 0.5
 
 
 class RemoteFiles:
@@ -36,8 +35,13 @@ class RemoteFiles:
         folder: Folder of the dataset there.
         name: What messages call the dataset.
         errors: Failures of the file system, besides OSError, after which another attempt may succeed.
-        wait_s: Pause before the second attempt; it doubles from there on.
+
+    Attributes:
+        name: What messages call the dataset.
+        first_wait_s: Pause before the second attempt; it doubles from there on.
     """
+
+    first_wait_s = 0.5
 
     def __init__(
         self,
@@ -46,12 +50,10 @@ class RemoteFiles:
         name: str,
         *,
         errors: tuple[type[Exception], ...] = (),
-        wait_s: float = _FIRST_WAIT_S,
     ) -> None:
         self.name = name
         self._filesystem, self._folder = filesystem, folder.strip("/") if "://" in folder else folder.rstrip("/")
         self._errors: tuple[type[Exception], ...] = (OSError, EOFError, *errors)
-        self._wait_s = wait_s
         self._sizes: dict[str, int] | None = None
 
     @classmethod
@@ -130,7 +132,7 @@ class RemoteFiles:
         self._attempt(f"read {path}", copy)
 
     def _attempt(self, what: str, action: Callable[[], Result]) -> Result:
-        wait_s = self._wait_s
+        wait_s = self.first_wait_s
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 return action()

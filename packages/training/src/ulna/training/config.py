@@ -63,6 +63,29 @@ class DatasetConfig(Config):
         4.0, gt=0, description="Most memory or disk space that the cache may take, in 10^9 bytes."
     )
 
+    def contradictions(self) -> list[ConfigProblem]:
+        """Return a problem for every setting that does not go with another one of the dataset."""
+        several = isinstance(self.repo_id, list)
+        one_only = "must be left out when repo_id names several datasets"
+        checks = (
+            (several and self.streaming, "streaming", one_only),
+            (several and self.episodes is not None, "episodes", one_only),
+            (several and self.revision is not None, "revision", one_only),
+            (several and self.eval_split > 0, "eval_split", one_only),
+            (several and self.cache != "none", "cache", one_only),
+            (
+                self.streaming and self.eval_split > 0,
+                "eval_split",
+                "must be 0 when streaming is set: held-out episodes are read by position",
+            ),
+            (
+                self.streaming and self.cache != "none",
+                "cache",
+                "keeps decoded frames, which streaming avoids: set one of them only",
+            ),
+        )
+        return [ConfigProblem(f"dataset.{name}", getattr(self, name), text) for wrong, name, text in checks if wrong]
+
 
 class EvalConfig(Config):
     """Rollouts in an environment while training."""
@@ -163,9 +186,6 @@ class TrainPipelineConfig(Config):
             raise ConfigError(problems, title="training settings")
 
     def _contradictions(self) -> list[ConfigProblem]:
-        chosen, plain = self.dataset, DatasetConfig(repo_id="")
-        names = ("episodes", "streaming", "eval_split", "cache", "revision")
-        single = [f"dataset.{name}" for name in names if getattr(chosen, name) != getattr(plain, name)]
         checks = (
             (self.policy is None, "policy", None, "is required: --policy.type=act or --policy.path=FOLDER"),
             (
@@ -199,31 +219,14 @@ class TrainPipelineConfig(Config):
                 "pictures cannot be changed when whole batches come from memory: set dataset.cache=none",
             ),
             (
-                self.dataset.streaming and self.dataset.eval_split > 0,
-                "dataset.eval_split",
-                self.dataset.eval_split,
-                "must be 0 when dataset.streaming is set: held-out episodes are read by position",
-            ),
-            (
-                self.dataset.streaming and self.dataset.cache != "none",
-                "dataset.cache",
-                self.dataset.cache,
-                "keeps the dataset here, which dataset.streaming avoids: set one of them only",
-            ),
-            (
-                isinstance(self.dataset.repo_id, list) and bool(single),
-                "dataset.repo_id",
-                self.dataset.repo_id,
-                f"must be one dataset for {' and '.join(single)}",
-            ),
-            (
                 self.keep_last > 0 and not self.save_checkpoint,
                 "keep_last",
                 self.keep_last,
                 "has no effect when save_checkpoint is false",
             ),
         )
-        return [ConfigProblem(p, v, text) for wrong, p, v, text in checks if wrong] + self._preset_problems()
+        found = [ConfigProblem(p, v, text) for wrong, p, v, text in checks if wrong]
+        return [*found, *self.dataset.contradictions(), *self._preset_problems()]
 
     def _preset_problems(self) -> list[ConfigProblem]:
         if not self.use_policy_training_preset or self.policy is None:

@@ -228,7 +228,7 @@ def _open(
     windows = delta_timestamps(config.policy, meta.features, meta.fps)
     cached, limit_bytes = wanted.cache == "ram", int(wanted.cache_limit_gb * 1e9)
     dataset = LeRobotDataset(
-        wanted.repo_id,
+        meta.repo_id,
         meta.root,
         episodes,
         image_transforms=image_transforms,
@@ -262,7 +262,7 @@ def _open_several(config: TrainPipelineConfig, repo_ids: Sequence[str]) -> Train
         wanted.root,
         image_transforms=_image_transforms(config),
         tolerances_s=dict.fromkeys(repo_ids, config.tolerance_s),
-        video_backend=wanted.video_backend,
+        video_backend=backend_or_fallback(wanted.video_backend) if wanted.video_backend else None,
         return_uint8=True,
         depth_output_unit=wanted.depth_output_unit,
     )
