@@ -103,7 +103,7 @@ def watched(order: dict[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    for name in ("av", "PIL.Image", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"):
+    for name in ("av", "numpy.ma", "PIL.Image", "pyarrow.compute", "pyarrow.dataset", "pyarrow.parquet"):
         importlib.import_module(name)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
     for line in sys.stdin:
