@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import gc
 import pickle
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,20 @@ def test_values_of_a_batch_are_parts_of_one_array(made: Any) -> None:
     batch["action"].zero_()
     assert dataset[3][CAMERA].max() > 0
     assert dataset[3]["action"].max() > 0
+
+
+def test_nothing_keeps_a_batch_alive(made: Any) -> None:
+    """What was read goes with its last user, at once: no cycle of references waits for the collector."""
+    dataset = LeRobotDataset("lab/scene", made("video"), return_uint8=True)
+    gc.collect()
+    gc.disable()
+    try:
+        columns = dataset.reader.batch([3, 8])
+        array = weakref.ref(columns[CAMERA])
+        del columns
+        assert array() is None
+    finally:
+        gc.enable()
 
 
 def test_transforms_reach_the_collated_batch(made: Any) -> None:

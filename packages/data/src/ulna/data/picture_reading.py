@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -95,7 +96,7 @@ class PictureReader:
             DatasetFormatError: A file cannot be decoded.
         """
         requests = [_Request(self, key, places, as_float) for key, places in wanted.items()]
-        _run([job for request in requests for job in request.jobs])
+        _run([job for request in requests for job in request.jobs()])
         return {request.key: request.result() for request in requests}
 
     def feature(self, key: str) -> Feature:
@@ -205,7 +206,6 @@ class _Request:
 
     def __init__(self, reader: PictureReader, key: str, places: Sequence[Place], as_float: bool) -> None:
         self.key = key
-        self.jobs: list[_Job] = []
         self._reader, self._as_float, self._size = reader, as_float, len(places)
         self._slots: dict[int, list[int]] = {}
         self._stacked: Array | None = None
@@ -217,11 +217,18 @@ class _Request:
                 firsts.append((slot, place))
             same.append(slot)
         self._firsts = [slot for slot, _ in firsts]
-        missing = [found for found in firsts if not self._load(*found)]
-        if reader.feature(key).dtype == "image":
-            self.jobs = [lambda found=found: self._decode(*found) for found in missing]  # type: ignore[misc]
-        elif missing:
-            self._plan_videos(missing)
+        self._missing = [found for found in firsts if not self._load(*found)]
+
+    def jobs(self) -> list[_Job]:
+        """Return what is left to do. Not kept: it would keep this object, and its pictures, alive."""
+        if self._reader.feature(self.key).dtype == "image":
+            return [partial(self._decode, *found) for found in self._missing]
+        by_file: dict[Path, list[tuple[int, Place]]] = {}
+        for slot, place in self._missing:
+            by_file.setdefault(self._reader.path(self.key, place.episode), []).append((slot, place))
+        if by_file and not self._reader.is_depth(self.key):
+            self._allocate(by_file)
+        return [partial(self._decode_file, path, part) for path, part in by_file.items()]
 
     def _load(self, slot: int, place: Place) -> bool:
         cache = self._reader.cache
@@ -238,14 +245,6 @@ class _Request:
         if self._reader.cache is not None:
             self._reader.cache.store(self.key, place.position, picture)
         self._cells[slot] = self._reader.finished(self.key, picture, self._as_float)
-
-    def _plan_videos(self, missing: list[tuple[int, Place]]) -> None:
-        by_file: dict[Path, list[tuple[int, Place]]] = {}
-        for slot, place in missing:
-            by_file.setdefault(self._reader.path(self.key, place.episode), []).append((slot, place))
-        if not self._reader.is_depth(self.key):
-            self._allocate(by_file)
-        self.jobs = [lambda f=path, p=part: self._decode_file(f, p) for path, part in by_file.items()]  # type: ignore[misc]
 
     def _allocate(self, by_file: Mapping[Path, list[tuple[int, Place]]]) -> None:
         """Make room for colours, all of it in one piece where the files have pictures of one size."""
