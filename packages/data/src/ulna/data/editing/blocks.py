@@ -43,7 +43,7 @@ class NewEpisode:
             missing and are written anew in any case; `timestamp` is kept where it is given.
         tasks: Task of each row.
         videos: Camera to its pictures, for cameras stored as video.
-        stats: Statistics; what is missing is computed from the rows.
+        stats: Statistics; what is missing is computed from the rows and a sample of the pictures.
         sketches: Sketches of the distributions, if they are known.
     """
 

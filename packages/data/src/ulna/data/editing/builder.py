@@ -23,6 +23,7 @@ from ulna.core.files import fsync_dir, write_json, write_text
 from ulna.data.arrow_schema import data_schema
 from ulna.data.editing.block_sketches import block_sketches
 from ulna.data.editing.blocks import EpisodeBlock, NewEpisode, VideoPiece
+from ulna.data.editing.measuring import camera_summary
 from ulna.data.editing.places import carry_side_files
 from ulna.data.editing.replacement import building_folder, flush_tree, replace_dataset
 from ulna.data.editing.stats_columns import fill_stats, index_stats, stats_of
@@ -110,9 +111,20 @@ class DatasetBuilder:
 
         Raises:
             DatasetError: Its rows, tasks and videos do not fit together or not into the dataset.
+            DatasetFormatError: Statistics of pictures are missing, and the pictures cannot be decoded.
             OSError: The disk is full or does not answer.
         """
-        self.add_block(episode.block(self.info.features))
+        self.add_block(self._measured(episode).block(self.info.features))
+
+    def _measured(self, episode: NewEpisode) -> NewEpisode:
+        """Return an episode with statistics of its cameras; those of number columns are computed in any case."""
+        stats, sketches = dict(episode.stats or {}), dict(episode.sketches or {})
+        where = f"Episode {self.info.total_episodes}"
+        for key, feature in self.info.features.items():
+            pictures = episode.videos.get(key) if feature.dtype == "video" else _column(episode.table, key)
+            if feature.is_camera and key not in stats and pictures is not None:
+                stats[key], sketches[key] = camera_summary(pictures, feature, self.info.fps, f"{where}, camera {key!r}")
+        return replace(episode, stats=stats, sketches=sketches)
 
     def add_block(self, block: EpisodeBlock) -> None:
         """Add several episodes at once.
@@ -336,6 +348,10 @@ class DatasetBuilder:
     ) -> None:
         """Abandon what is not finished."""
         self.abandon()
+
+
+def _column(table: pa.Table, name: str) -> pa.ChunkedArray | None:
+    return table[name] if name in table.column_names else None
 
 
 def _texts(block: EpisodeBlock, numbers: npt.NDArray[np.int64], texts: Sequence[str]) -> list[list[str]]:
