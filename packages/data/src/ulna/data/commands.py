@@ -13,6 +13,7 @@ import typer
 from ulna.core.commands import reporting
 from ulna.data.commands_check import repair, validate
 from ulna.data.commands_convert import convert
+from ulna.data.commands_edit import edit_app
 from ulna.data.commands_hub import pull, push
 from ulna.data.commands_transforms import transforms
 from ulna.data.commands_view import view
@@ -32,6 +33,7 @@ app.command()(convert)
 app.command()(transforms)
 app.command()(push)
 app.command()(pull)
+app.add_typer(edit_app, name="edit")
 
 
 @app.callback()

@@ -171,8 +171,7 @@ def _reencode(first: LeRobotDatasetMetadata, other: LeRobotDatasetMetadata) -> s
     encodings = [_encoding(first.parsed_features[key]) for key in first.video_keys]
     codec = next((e["video.codec"] for e in encodings if e.get("video.codec")), "av1")
     return (
-        f"Encode the videos of {other.root} as the others are: "
-        f"ulna dataset edit reencode {other.root} --rgb-encoder.vcodec={codec}"
+        f"Encode the videos of {other.root} as the others are: ulna dataset edit reencode {other.root} --codec {codec}"
     )
 
 

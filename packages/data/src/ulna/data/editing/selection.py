@@ -85,7 +85,7 @@ def check_readable(meta: LeRobotDatasetMetadata, episodes: Iterable[int]) -> Non
         raise DatasetFormatError(
             f"Episode {broken[0]} cannot be read: {meta.broken[broken[0]]}. Nothing was changed.",
             hint=f"Restore the file, or leave out the episodes {broken}: ulna dataset edit delete {meta.root} "
-            f"{' '.join(map(str, broken))}",
+            f"{' '.join(map(str, broken))} --in-place",
         )
 
 
