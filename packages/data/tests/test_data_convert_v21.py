@@ -8,9 +8,11 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -286,6 +288,41 @@ def test_a_broken_dataset_is_refused_and_nothing_is_written(broken: Callable[[st
         convert_v21_dataset(old)
     assert [word for word in words if word not in str(refused.value)] == []
     assert [path.name for path in old.parent.iterdir()] == ["old"]
+
+
+def _encode(source: Path, target: Path, fps: int = 30, **settings: Any) -> None:
+    """Encode a video in another way; B-frames and late beginnings as other programs write them."""
+    late = settings.pop("late", 0)
+    with av.open(str(source)) as old, av.open(str(target), "w", format="mp4") as new:
+        stream = new.add_stream("libx264", rate=fps, options={"g": "12", "crf": "15", **settings})
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuv420p"
+        for number, frame in enumerate(old.decode(video=0)):
+            frame.pts, frame.time_base, frame.pict_type = number + late, Fraction(1, fps), 0
+            new.mux(stream.encode(frame))
+        new.mux(stream.encode())
+
+
+@pytest.mark.parametrize("settings", [{}, {"bf": "3"}, {"bf": "0", "late": 2}])
+def test_videos_of_other_programs_are_joined(
+    broken: Callable[[str], Path], settings: dict[str, Any], scene: Any, tmp_path: Path
+) -> None:
+    """Some with frames that are decoded out of order, or that begin late, beside others: each shows its frames."""
+    old = broken("v21_videos")
+    for episode in (0, 1):
+        path = old / f"videos/chunk-000/{FRONT}/episode_{episode:06d}.mp4"
+        _encode(path, tmp_path / "again.mp4", **settings)
+        shutil.move(tmp_path / "again.mp4", path)
+    dataset = convert_v21_dataset(old)
+    read = [dataset.numpy_item(i)[FRONT] for i in range(len(dataset))]
+    assert [scene().number(picture * 255) for picture in read] == golden("v21_videos")["frame_numbers"][FRONT]
+
+
+def test_a_video_of_another_rate_is_refused(broken: Callable[[str], Path], tmp_path: Path) -> None:
+    old = broken("v21_videos")
+    _encode(old / VIDEO, tmp_path / "again.mp4", fps=25)
+    shutil.move(tmp_path / "again.mp4", old / VIDEO)
+    with pytest.raises(DatasetFormatError, match=r"Episode 1.*episode_000001\.mp4 span 0\.52.* 0\.43"):
+        convert_v21_dataset(old)
 
 
 def test_pictures_that_lie_outside_of_the_table_are_refused(broken: Callable[[str], Path]) -> None:

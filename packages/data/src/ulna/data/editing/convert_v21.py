@@ -118,7 +118,8 @@ def _joined(episodes: Sequence[NewEpisode], features: Mapping[str, Feature]) -> 
 
 def _converted(source: V21Dataset, episode: V21Episode, *, picture_quantiles: bool) -> NewEpisode:
     table = source.table(episode)
-    videos = {key: VideoPiece(path, 0.0, episode.length) for key, path in episode.videos.items()}
+    starts = episode.video_starts
+    videos = {key: VideoPiece(path, starts[key], episode.length) for key, path in episode.videos.items()}
     stats: Stats = {}
     sketches: EpisodeSketches = {}
     for feature in source.features.values():

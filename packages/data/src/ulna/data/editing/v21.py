@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,6 +57,7 @@ class V21Episode:
         table: Its table.
         videos: Camera to its video.
         stats: The statistics that stand in `meta/episodes_stats.jsonl`; empty for v2.0.
+        video_starts: Camera to the time of the first frame in its video, in seconds; known after a look at the file.
     """
 
     index: int
@@ -65,6 +65,7 @@ class V21Episode:
     table: Path
     videos: Mapping[str, Path]
     stats: Stats
+    video_starts: Mapping[str, float] = field(default_factory=dict)
 
 
 class V21Dataset:
@@ -173,16 +174,15 @@ class V21Dataset:
         """Look at the files of each episode: they exist, open, and hold as many frames as declared. Decodes nothing.
 
         Yields:
-            Each episode that is whole.
+            Each episode that is whole, with the times at which its videos begin.
 
         Raises:
             DatasetFormatError: A file is missing, damaged, or holds another number of frames; it is named.
         """
         for episode in self.episodes:
             _check_table(episode, self.features)
-            for key, path in episode.videos.items():
-                _check_video(episode, key, path, self.fps)
-            yield episode
+            starts = {key: _check_video(episode, key, path, self.fps) for key, path in episode.videos.items()}
+            yield replace(episode, video_starts=starts)
 
     def table(self, episode: V21Episode) -> pa.Table:
         """Read the rows of an episode, with the columns and types of v3.0.
@@ -316,7 +316,12 @@ def _check_table(episode: V21Episode, features: Mapping[str, Feature]) -> None:
             )
 
 
-def _check_video(episode: V21Episode, key: str, path: Path, fps: int) -> None:
+def _check_video(episode: V21Episode, key: str, path: Path, fps: int) -> float:
+    """Look at the index of a video, which tells the number of frames and how far they are apart.
+
+    Returns:
+        Time of the first frame in seconds.
+    """
     import av
 
     where = f"Episode {episode.index}, camera {key!r}"
@@ -324,15 +329,21 @@ def _check_video(episode: V21Episode, key: str, path: Path, fps: int) -> None:
         raise DatasetFormatError(f"{where}: the video {path} does not exist.", hint="Restore it from a backup.")
     try:
         with av.open(str(path)) as container:
-            stream = container.streams.video[0]
-            frames = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
-            rate = Fraction(stream.average_rate or 0)
+            stream: Any = container.streams.video[0]
+            entries = [entry.timestamp for entry in stream.index_entries]
+            frames = stream.frames or len(entries)
+            base = float(stream.time_base)
+            start_s = float(stream.start_time or 0) * base
     except (av.FFmpegError, OSError, IndexError) as error:
         raise DatasetFormatError(f"{where}: the video {path} cannot be opened: {error}") from error
     if frames != episode.length:
         raise DatasetFormatError(f"{where}: {path} has {frames} frames, {_EPISODES} says {episode.length}.")
-    if frames > 1 and abs(float(rate) - fps) > 1e-3 * fps:
-        raise DatasetFormatError(f"{where}: {path} has {float(rate):g} frames per second, the dataset {fps}.")
+    span_s, wanted_s = (max(entries) - min(entries)) * base if entries else 0.0, (frames - 1) / fps
+    if len(entries) == frames and abs(span_s - wanted_s) > 0.5 / fps:
+        raise DatasetFormatError(
+            f"{where}: the {frames} frames of {path} span {span_s:.6f} s; {wanted_s:.6f} s were expected at {fps} fps."
+        )
+    return start_s
 
 
 def _column(feature: Feature, column: pa.ChunkedArray, where: str) -> pa.Array | pa.ChunkedArray:
