@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
 from ulna.core.errors import ConfigError
+from ulna.core.factories import make_policy_config
 from ulna.data import LeRobotDataset
 from ulna.training import (
     DatasetConfig,
@@ -65,8 +66,26 @@ def test_too_large_is_refused_before_decoding(golden: Path, monkeypatch: pytest.
     """A dataset over the limit is refused with the memory it needs, and nothing is read."""
     plain = _open(golden / "images_dataset")
     monkeypatch.setattr(LeRobotDataset, "__getitem__", lambda *_: pytest.fail("read a frame"))
+    monkeypatch.setattr(LeRobotDataset, "__getitems__", lambda *_: pytest.fail("read frames"))
     with pytest.raises(ConfigError, match=r"need \d+\.\d\d GB.*cache_limit_gb"):
         keep_in_memory(plain, None, limit_bytes=1000)
+
+
+def test_frames_are_kept_on_disk(golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: None) -> None:
+    """`cache=disk` gives the same batches, and the second pass decodes nothing."""
+    monkeypatch.setenv("ULNA_HOME", str(tmp_path))
+    root = golden / "images_dataset"
+    plain = _open(root)
+    policy = make_policy_config("act", n_action_steps=2, chunk_size=2)
+    wanted = DatasetConfig(repo_id="corpus/x", root=root, cache="disk", cache_limit_gb=0.1)
+    dataset = open_training_data(TrainPipelineConfig(dataset=wanted, policy=policy)).train
+    camera = plain.meta.camera_keys[0]
+    for _ in range(2):
+        for position in (0, 5, 5):
+            assert torch.equal(dataset[position][camera], plain[position][camera])
+    assert isinstance(dataset, LeRobotDataset)
+    assert dataset.frame_cache is not None
+    assert dataset.frame_cache.count() == 2 * len(plain.meta.camera_keys)
 
 
 def test_memory_is_counted(golden: Path) -> None:
