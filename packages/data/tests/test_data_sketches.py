@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -409,6 +410,30 @@ def _picture_truth(dataset: Any, items: list[Any], camera: str) -> Any:
             stats.add(picture.transpose(1, 2, 0))
         parts.append(({camera: stats.result()}, {camera: stats.sketch()}))
     return merged_stats(parts)[camera]
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["language", "extra_features", "multi_file", "edit_merge_multi_file", "edit_remove_feature", "videos_streaming"],
+)
+def test_whole_statistics_of_recorded_datasets(case: str) -> None:
+    """Language columns, features with several axes, pointers to no file, stale columns, counts of pixels."""
+    meta = LeRobotDatasetMetadata("a/b", GOLDEN / case / "dataset")
+    found = whole_stats(meta)
+    numbers = [name for name, feature in meta.parsed_features.items() if feature.is_numeric]
+    paths = dict.fromkeys(meta.get_data_file_path(e) for e in range(meta.total_episodes))
+    for name in numbers:
+        columns = [pq.read_table(path)[name].to_pylist() for path in paths]
+        rows = np.array([value for column in columns for value in column], np.float64)
+        rows = rows.reshape(-1, rows.shape[-1] if rows.ndim > 1 else 1)
+        np.testing.assert_array_equal(found[name]["min"], rows.min(axis=0))
+        np.testing.assert_allclose(found[name]["mean"], rows.mean(axis=0), rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(found[name]["std"], rows.std(axis=0), rtol=1e-5, atol=1e-9)
+        assert found[name]["count"].tolist() == [meta.total_frames]
+        for stat, level in QUANTILES.items():
+            np.testing.assert_allclose(found[name][stat], np.quantile(rows, level, axis=0), rtol=1e-9, atol=1e-12)
+    assert set(found) == {*numbers, *(key for key in meta.camera_keys if key in found)}
+    assert all(found[key]["count"][0] <= meta.total_frames for key in meta.camera_keys if key in found)
 
 
 def test_exact_order_statistics_equal_numpy() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketc
 from ulna.data.stats import Stats, stats_to_json
 
 __all__ = ["DatasetTotals", "episode_parts", "read_row_stats", "settle_stats", "whole_stats"]
+
+_NUMBERED: Final = frozenset({"index", "episode_index", "frame_index", "task_index"})
 
 Part = tuple[Stats, EpisodeSketches]
 
@@ -173,6 +175,8 @@ def _mend(meta: LeRobotDatasetMetadata) -> None:
 
 
 def _part(stats: Stats, stored: EpisodeSketches | None, rows: _Rows, episode: int) -> Part:
+    if not rows.agree(episode, stats):
+        stats = {name: values for name, values in stats.items() if name not in _NUMBERED}
     sketches = fitting_sketches({n: s for n, s in stats.items() if rows.only in {None, n}}, stored)
     missing = [name for name in rows.numbers if name not in sketches]
     if missing:
@@ -190,6 +194,14 @@ class _Rows:
         self.only, self._meta = only, meta
         self._loaded: tuple[Path, list[str]] | None = None
         self._columns: dict[str, npt.NDArray[Any]] = {}
+
+    def agree(self, episode: int, stats: Stats) -> bool:
+        """Tell whether the statistics of the index columns are those of this episode.
+
+        Where LeRobot deletes or merges, some stay those of the episode that had the number before.
+        """
+        wanted = {"index": int(self._meta.episodes.starts[episode]), "episode_index": episode, "frame_index": 0}
+        return all(stats[name]["min"][0] == low for name, low in wanted.items() if "min" in stats.get(name, {}))
 
     def columns(self, episode: int, names: list[str]) -> dict[str, npt.NDArray[Any]]:
         path = self._meta.get_data_file_path(episode)
