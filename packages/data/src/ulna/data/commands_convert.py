@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ulna.data.metadata import LeRobotDatasetMetadata
     from ulna.data.video_codecs import RGBEncoderConfig
 
-__all__ = ["add_edit_commands", "convert"]
+__all__ = ["add_edit_commands", "convert", "edit_places", "report_result"]
 
 _DATASET = typer.Argument(help="user/name, or the folder of a dataset.")
 _OUTPUT = typer.Option("--output", "-o", help="Folder of the result; default: beside the dataset.")
@@ -57,7 +57,7 @@ def convert(
             picture_quantiles=picture_quantiles,
             progress=_Progress("episode"),
         )
-    _report(result)
+    report_result(result)
 
 
 def images_to_video(
@@ -77,7 +77,7 @@ def images_to_video(
     from ulna.data.editing.convert_images import convert_image_to_video_dataset
 
     with reporting():
-        meta, target = _places(dataset, output_dir, in_place, "video")
+        meta, target = edit_places(dataset, output_dir, in_place, "video")
         result = convert_image_to_video_dataset(
             meta,
             target,
@@ -86,7 +86,7 @@ def images_to_video(
             episode_indices=episode or None,
             progress=_Progress("episode"),
         )
-    _report(result)
+    report_result(result)
 
 
 def reencode(
@@ -103,12 +103,12 @@ def reencode(
     from ulna.data.editing.reencode import reencode_dataset
 
     with reporting():
-        meta, target = _places(dataset, output_dir, in_place, "reencoded")
+        meta, target = edit_places(dataset, output_dir, in_place, "reencoded")
         config = _encoder(codec, crf, gop, preset)
         result = reencode_dataset(
             meta, config, output_dir=target, cameras=camera or None, progress=_Progress("video file")
         )
-    _report(result)
+    report_result(result)
 
 
 def crop(
@@ -130,9 +130,9 @@ def crop(
     with reporting():
         regions = {**_regions_of(params), **dict(_region(text) for text in region or ())}
         size = None if resize is None else _numbers("--resize", resize, 2)
-        meta, target = _places(dataset, output_dir, in_place, "cropped")
+        meta, target = edit_places(dataset, output_dir, in_place, "cropped")
         result = crop_dataset_roi(meta, regions, size, target, progress=_Progress("episode"))
-    _report(result)
+    report_result(result)
 
 
 def recompute_stats(
@@ -152,7 +152,7 @@ def recompute_stats(
     from ulna.data.editing.recompute import recompute_stats as recompute
 
     with reporting():
-        meta, target = _places(dataset, output_dir, in_place, "recomputed_stats")
+        meta, target = edit_places(dataset, output_dir, in_place, "recomputed_stats")
         result = recompute(
             meta,
             not pictures,
@@ -162,7 +162,7 @@ def recompute_stats(
             output_dir=target,
             progress=_Progress("episode"),
         )
-    _report(result)
+    report_result(result)
 
 
 def add_quantiles(
@@ -178,7 +178,7 @@ def add_quantiles(
         result = augment_dataset_with_quantiles(
             dataset, overwrite, skip_images=not pictures, output_dir=output_dir, progress=_Progress("episode")
         )
-    _report(result)
+    report_result(result)
 
 
 def add_edit_commands(app: typer.Typer) -> None:
@@ -207,10 +207,23 @@ class _Progress:
             typer.echo(f"\r\033[K{self._unit} {done} of {total}{end}", err=True, nl=False)
 
 
-def _places(
+def edit_places(
     dataset: str, output_dir: Path | None, in_place: bool, suffix: str
 ) -> tuple[LeRobotDatasetMetadata, Path | None]:
-    """Return the dataset and the folder of the result, None when that takes the place of the dataset."""
+    """Return the dataset that a command edits and where the result goes.
+
+    Args:
+        dataset: user/name, or a folder.
+        output_dir: Folder of the result, if it was named.
+        in_place: Whether the result takes the place of the dataset.
+        suffix: What stands behind the name of the dataset in that of the result, if neither was said.
+
+    Returns:
+        The dataset, and the folder of the result; None when that takes the place of the dataset.
+
+    Raises:
+        DatasetError: Both were said, or the dataset is not on this machine.
+    """
     from ulna.core.errors import DatasetError
     from ulna.data.editing.places import open_source
 
@@ -260,6 +273,11 @@ def _regions_of(path: Path | None) -> dict[str, Sequence[int]]:
     return raw
 
 
-def _report(result: LeRobotDataset) -> None:
+def report_result(result: LeRobotDataset) -> None:
+    """Tell what a command wrote: its folder on stdout, its size on stderr.
+
+    Args:
+        result: The dataset that was written.
+    """
     message(f"{result.num_episodes} episodes, {result.num_frames} frames")
     output(str(result.root))

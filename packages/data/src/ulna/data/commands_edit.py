@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ulna.core.commands import message, output, reporting
-from ulna.data.commands_convert import add_edit_commands
+from ulna.data.commands_convert import add_edit_commands, edit_places, report_result
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
@@ -50,7 +50,7 @@ def delete(
     from ulna.data.editing.selection import check_episodes, check_readable, kept
 
     with reporting():
-        meta, target = _places(dataset, output_dir, in_place)
+        meta, target = edit_places(dataset, output_dir, in_place, "modified")
         gone = check_episodes(meta, _numbers(episodes))
         left = kept(meta, gone)
         check_readable(meta, left)
@@ -118,7 +118,7 @@ def merge(
         message(f"{len(metas)} datasets with {episodes} episodes, {frames} frames")
         if not dry_run:
             name = repo_id or output_dir.name
-            _report(merge_datasets(metas, name, output_dir, not keep_video_files, not keep_data_files))
+            report_result(merge_datasets(metas, name, output_dir, not keep_video_files, not keep_data_files))
 
 
 @edit_app.command()
@@ -134,7 +134,7 @@ def remove_feature(
     from ulna.data.editing.selection import check_names
 
     with reporting():
-        meta, target = _places(dataset, output_dir, in_place)
+        meta, target = edit_places(dataset, output_dir, in_place, "modified")
         names = check_names(meta.parsed_features, features)
         _carry_out(meta, target, f"removes {', '.join(names)}", dry_run, lambda: remove(meta, names, target))
 
@@ -153,7 +153,7 @@ def rename_task(
     from ulna.data.editing.tasks import modify_tasks
 
     with reporting():
-        meta, target = _places(dataset, output_dir, in_place)
+        meta, target = edit_places(dataset, output_dir, in_place, "modified")
         texts = {check_task(meta, old): check_text(new)}
         plan = f"renames the task {old!r} to {new!r}"
         _carry_out(meta, target, plan, dry_run, lambda: modify_tasks(meta, task_replacements=texts, output_dir=target))
@@ -175,7 +175,7 @@ def set_task(
     from ulna.data.editing.tasks import modify_tasks
 
     with reporting():
-        meta, target = _places(dataset, output_dir, in_place)
+        meta, target = edit_places(dataset, output_dir, in_place, "modified")
         named = _numbers(episodes) if episodes else range(meta.total_episodes)
         tasks = dict.fromkeys(check_episodes(meta, named), check_text(task))
         plan = f"gives {len(tasks)} of {meta.total_episodes} episodes the task {task!r}"
@@ -203,18 +203,6 @@ def apply(
         _carry_out(meta, output_dir, plan, dry_run, lambda: apply_marks(meta, output_dir))
 
 
-def _places(dataset: str, output_dir: Path | None, in_place: bool) -> tuple[LeRobotDatasetMetadata, Path | None]:
-    """Return the dataset and the folder of the result, None when that takes the place of the dataset."""
-    from ulna.core.errors import DatasetError
-    from ulna.data.editing.places import open_source
-
-    if in_place and output_dir is not None:
-        raise DatasetError("--in-place and --output exclude one another.", hint="Leave one of them out.")
-    meta = open_source(dataset)
-    root = meta.root.absolute()
-    return meta, None if in_place else output_dir or root.with_name(f"{root.name}_modified")
-
-
 def _carry_out(
     meta: LeRobotDatasetMetadata, target: Path | None, plan: str, dry_run: bool, edit: Callable[[], LeRobotDataset]
 ) -> None:
@@ -224,12 +212,7 @@ def _carry_out(
     where = f"{place.root}, in place" if place.in_place else f"{meta.root} -> {place.root}"
     message(f"{where}: {plan}")
     if not dry_run:
-        _report(edit())
-
-
-def _report(result: LeRobotDataset) -> None:
-    message(f"{result.num_episodes} episodes, {result.num_frames} frames")
-    output(str(result.root))
+        report_result(edit())
 
 
 def _numbers(texts: Sequence[str]) -> list[int]:
