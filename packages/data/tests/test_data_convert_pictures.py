@@ -11,12 +11,11 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-from typer import Typer
 from typer.testing import CliRunner
 
 from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.data import DepthEncoderConfig, LeRobotDataset, RGBEncoderConfig
-from ulna.data.commands_convert import add_edit_commands
+from ulna.data.commands import app
 from ulna.data.editing.convert_images import convert_image_to_video_dataset
 from ulna.data.editing.crop import Region, crop_dataset_roi
 from ulna.data.editing.reencode import reencode_dataset
@@ -344,11 +343,8 @@ def test_a_region_that_makes_no_sense_is_refused(
 
 @pytest.fixture
 def invoke() -> Callable[..., Any]:
-    app = Typer()
-    add_edit_commands(app)
-
     def run(*arguments: object) -> Any:
-        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+        return CliRunner().invoke(app, ["edit", *map(str, arguments)])
 
     return run
 

@@ -17,12 +17,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
-from typer import Typer
 from typer.testing import CliRunner
 
 from ulna.core.errors import DatasetError
 from ulna.data import LeRobotDataset
-from ulna.data.commands_convert import add_edit_commands
+from ulna.data.commands import app
 from ulna.data.editing import recompute
 from ulna.data.editing.recompute import (
     augment_dataset_with_quantiles,
@@ -330,15 +329,13 @@ def test_a_full_disk_leaves_the_dataset_as_it_was(
 
 def test_commands_compute_statistics(copy: Callable[[Path], Path]) -> None:
     root = copy(STATE)
-    app = Typer()
-    add_edit_commands(app)
     relative = ["--relative-action", "--chunk-size", "8", "--exclude-joint", "gripper"]
-    result = CliRunner().invoke(app, ["recompute-stats", str(root), *relative])
+    result = CliRunner().invoke(app, ["edit", "recompute-stats", str(root), *relative])
     assert result.exit_code == 0, result.output
     assert result.stdout == f"{root.parent / 'set_recomputed_stats'}\n"
     stats = json.loads((root.parent / "set_recomputed_stats/meta/stats.json").read_text())
     assert stats["action"]["count"] == [256]
     without_quantiles(root)
-    result = CliRunner().invoke(app, ["add-quantiles", str(root)])
+    result = CliRunner().invoke(app, ["edit", "add-quantiles", str(root)])
     assert result.exit_code == 0, result.output
     assert "q99" in json.loads((root / "meta/stats.json").read_text())["action"]
