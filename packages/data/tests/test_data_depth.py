@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -311,3 +313,34 @@ def test_picture_transforms_leave_depth_alone(tmp_path: Path) -> None:
     dataset = LeRobotDataset("lab/depth", tmp_path / "set", image_transforms=lambda picture: seen.append(1) or picture)
     np.testing.assert_array_equal(dataset[0][TABLE].numpy()[0], millimetres(0)[..., 0])
     assert seen == []
+
+
+def test_an_interrupted_recording_of_depth_loses_at_most_the_last_map(tmp_path: Path) -> None:
+    """All others that were added before the process died are recovered, with their statistics and unit."""
+    root = tmp_path / "set"
+    child = f"""
+import os, sys, time
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+import numpy as np
+from ulna.data import LeRobotDataset
+from test_data_depth import BOTH, VIDEO, TABLE, metres, millimetres
+dataset = LeRobotDataset.create("lab/depth", 15, BOTH, {str(root)!r})
+for frame in range(4):
+    dataset.add_frame({{VIDEO: metres(frame), TABLE: millimetres(frame), "task": "measure"}})
+while dataset._recorder.frames_waiting:
+    time.sleep(0.01)
+time.sleep(0.3)
+os._exit(9)
+"""
+    assert subprocess.run([sys.executable, "-c", child], check=False).returncode == 9
+    LeRobotDataset.resume("lab/depth", root, recover=True).finalize()
+    read = LeRobotDataset("lab/depth", root, depth_output_unit="m")
+    assert 3 <= len(read) <= 4
+    for frame in range(len(read)):
+        item = read.numpy_item(frame)
+        np.testing.assert_allclose(item[VIDEO][0], metres(frame)[..., 0], atol=HALF_STEP)
+        np.testing.assert_allclose(item[TABLE][0], millimetres(frame)[..., 0] / 1000, rtol=1e-6)
+    assert read.meta.stats is not None
+    assert read.meta.stats[VIDEO]["count"].tolist() == [len(read)]
+    assert read.meta.stats[VIDEO]["max"].item() == pytest.approx(metres(len(read) - 1).max(), abs=HALF_STEP)

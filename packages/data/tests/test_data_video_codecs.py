@@ -140,7 +140,7 @@ def test_depth_settings_that_cannot_work_are_refused(settings: dict[str, Any], m
 
 def test_depth_without_a_logarithm_may_begin_at_zero() -> None:
     assert DepthEncoderConfig(depth_min=0.0, shift=0.0, use_log=False).codec().decode
-    assert DepthEncoderConfig().options()["x265-params"] == "lossless=1:log-level=error"
+    assert DepthEncoderConfig().options()["x265-params"] == "lossless=1:log-level=error:rc-lookahead=0:frame-threads=1"
 
 
 def test_settings_written_by_lerobot_are_accepted() -> None:

@@ -217,7 +217,14 @@ def _x26(config: VideoEncoderConfig, chosen: Options) -> None:
     if config.fast_decode:
         chosen["tune"] = "fastdecode"
     if config.encoder == "libx265":
-        chosen["x265-params"] = _joined(chosen.get("x265-params", ""), {"log-level": "error"}, {})
+        # Looking ahead changes nothing across key frames this close, but would hold two dozen frames back, and each
+        # further frame thread one more: they would be lost when the process is killed.
+        defaults = {"log-level": "error", **({"rc-lookahead": 0, "frame-threads": 1} if _close_keys(config) else {})}
+        chosen["x265-params"] = _joined(chosen.get("x265-params", ""), defaults, {})
+
+
+def _close_keys(config: VideoEncoderConfig) -> bool:
+    return config.g is not None and config.g <= 4
 
 
 def _svt(config: VideoEncoderConfig, chosen: Options) -> None:
@@ -226,7 +233,7 @@ def _svt(config: VideoEncoderConfig, chosen: Options) -> None:
     fields = {"fast-decode": config.fast_decode, "lp": config.threads}
     # No look-ahead: same bytes at constant quality, but fewer frames wait in the encoder when an episode ends.
     defaults = {"lookahead": 0}
-    if config.g is not None and 2 <= config.g <= 4:
+    if _close_keys(config) and config.g != 1:
         # Key frames this close leave no room for more layers; the encoder would only hold its frames back for longer.
         defaults["hierarchical-levels"] = 2
     given = chosen.get("svtav1-params", "")
