@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 from lerobot.datasets.dataset_tools import delete_episodes
 from lerobot.datasets.lerobot_dataset import LeRobotDataset
@@ -12,7 +11,7 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
 def main() -> None:
     root, target, episode = sys.argv[1:]
-    delete_episodes(LeRobotDataset("a/b", root=root), [int(episode)], output_dir=Path(target), repo_id="a/less")
+    delete_episodes(LeRobotDataset("a/b", root=root), [int(episode)], output_dir=target, repo_id="a/c")
 
 
 if __name__ == "__main__":
