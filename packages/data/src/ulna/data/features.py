@@ -31,6 +31,7 @@ DEFAULT_FEATURES: Final[dict[str, dict[str, Any]]] = {
 
 _SPECIAL: Final = frozenset({"string", "image", "video", "language"})
 _SCALAR_MARK: Final = "ulna.scalar"
+_MOST_VALUES: Final = 2**31
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,9 @@ def _parse(name: str, declared: Mapping[str, Any]) -> Feature:
         dtype = _numeric_dtype(name, dtype)
     try:
         shape = tuple(int(n) for n in shape)
-    except TypeError as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise FeatureError(f"Feature {name!r}: shape must be a sequence of integers, got {shape!r}.") from error
-    if any(n <= 0 for n in shape) or len(shape) > 5:
+    if any(not 0 < n < _MOST_VALUES for n in shape) or len(shape) > 5:
         raise FeatureError(f"Feature {name!r}: shape {shape} must have at most 5 axes, each at least 1.")
     if dtype in {"image", "video"} and len(shape) != 3:
         raise FeatureError(f"Camera {name!r}: shape must be (height, width, channels), got {shape}.")

@@ -87,7 +87,6 @@ class V21Dataset:
         except (DatasetFormatError, FeatureError) as error:
             raise DatasetFormatError(f"{root / INFO_PATH}: {error.message}", hint=error.hint) from error
         self.robot_type: str | None = raw.get("robot_type")
-        self.splits: dict[str, str] = dict(raw.get("splits") or {})
         self.chunks_size = int(raw.get("chunks_size") or 1000)
         self.extra = {key: value for key, value in raw.items() if key not in _KNOWN}
         self._data_path, self._video_path = raw["data_path"], raw.get("video_path")
@@ -103,9 +102,12 @@ class V21Dataset:
         path = self.root / _TASKS
         tasks: dict[int, str] = {}
         for number, row in _rows(path, ("task_index", "task")):
-            if row["task_index"] in tasks:
-                raise DatasetFormatError(f"{path}, line {number}: task {row['task_index']} stands there twice.")
-            tasks[int(row["task_index"])] = str(row["task"])
+            index, text = row["task_index"], row["task"]
+            if not _is_count(index) or not isinstance(text, str):
+                raise DatasetFormatError(f"{path}, line {number}: task {index!r} with the text {text!r} is none.")
+            if index in tasks:
+                raise DatasetFormatError(f"{path}, line {number}: task {index} stands there twice.")
+            tasks[index] = text
         return tasks
 
     def _read_episodes(self, counted: Any, frames: Any) -> list[V21Episode]:
@@ -121,7 +123,7 @@ class V21Dataset:
                     f"{', which stands there twice' if twice else ''}.",
                     hint="Episodes must be numbered 0, 1, 2, ... without a gap. Restore the missing one, or renumber.",
                 )
-            if not isinstance(length, int) or length <= 0:
+            if not _is_count(length) or length == 0:
                 raise DatasetFormatError(f"{path}, line {number}: episode {index} has length {length!r}.")
             episodes.append(self._episode(index, length, stats.get(index, {})))
         self._check_counts(episodes, counted, frames)
@@ -165,9 +167,13 @@ class V21Dataset:
         found: dict[int, Stats] = {}
         for number, row in _rows(path, ("episode_index", "stats")):
             try:
-                found[row["episode_index"]] = stats_from_json(row["stats"])
-            except (ValueError, AttributeError, TypeError) as error:
+                stats = stats_from_json(row["stats"])
+                found[row["episode_index"]] = stats
+            except (ValueError, AttributeError, TypeError, OverflowError) as error:
                 raise DatasetFormatError(f"{path}, line {number}: not statistics: {error}") from error
+            for name, values in stats.items():
+                if any(value.dtype.kind not in "fiub" for value in values.values()):
+                    raise DatasetFormatError(f"{path}, line {number}: the statistics of {name!r} are no numbers.")
         return found
 
     def check_files(self) -> Iterator[V21Episode]:
@@ -194,7 +200,10 @@ class V21Dataset:
             DatasetFormatError: The table contradicts the declared features, or its rows are not frames 0, 1, 2, ...
         """
         where = f"Episode {episode.index}: {episode.table}"
-        read = pq.read_table(episode.table, use_threads=False)
+        try:
+            read = pq.read_table(episode.table, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise DatasetFormatError(f"{where} cannot be read: {error}") from error
         arrays = [_column(feature, read[feature.name], where) for feature in table_columns(self.features)]
         table = pa.table(arrays, schema=data_schema(self.features))
         self._check_rows(table, episode, where)
@@ -249,6 +258,7 @@ def _load_info(root: Path) -> dict[str, Any]:
     missing = [key for key in needed if not isinstance(raw, dict) or key not in raw]
     if missing:
         raise DatasetFormatError(f"{path} lacks {', '.join(missing)}.")
+    _check_values(raw, path)
     version = str(raw["codebase_version"])
     if version not in _VERSIONS:
         done = version.startswith("v3.")
@@ -257,6 +267,26 @@ def _load_info(root: Path) -> dict[str, Any]:
             hint="It needs no conversion." if done else "Convert it to v2.1 first, with the version that wrote it.",
         )
     return dict(raw)
+
+
+def _is_count(value: object) -> bool:
+    """Whether a value is a whole number of 0 or more."""
+    return type(value) is int and value >= 0
+
+
+def _check_values(raw: Mapping[str, Any], path: Path) -> None:
+    """Refuse values of info.json that cannot be what the format says."""
+    counts = {key: raw.get(key) for key in ("total_episodes", "total_frames", "chunks_size")}
+    wrong = [key for key, value in counts.items() if value is not None and not _is_count(value)]
+    if counts["chunks_size"] == 0:
+        wrong.append("chunks_size")
+    features = raw["features"]
+    if not isinstance(features, dict) or not all(isinstance(feature, dict) for feature in features.values()):
+        wrong.append("features")
+    texts = {key: raw.get(key) for key in ("data_path", "video_path", "robot_type")}
+    wrong += [key for key, value in texts.items() if value is not None and not isinstance(value, str)]
+    if wrong:
+        raise DatasetFormatError(f"{path}: {wrong[0]} cannot be {raw[wrong[0]]!r:.200}.")
 
 
 def _parsed(declared: Mapping[str, Mapping[str, Any]], fps: int) -> dict[str, Feature]:
