@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import pyarrow.parquet as pq
 
 from ulna.core.errors import DatasetError
+from ulna.core.files import make_dirs
 from ulna.data.dataset_stats import settle_stats
 from ulna.data.episode_store import write_row_groups
 from ulna.data.episodes import write_rows
@@ -118,7 +119,7 @@ class _Job:
             if sources == [target]:
                 continue
             prepared = shard.file.path(self.folder, template, key)
-            prepared.parent.mkdir(parents=True, exist_ok=True)
+            make_dirs(prepared.parent)
             if len(sources) == 1:
                 _link(sources[0], prepared)
             else:

@@ -157,8 +157,7 @@ class PictureSpool(PictureWorker[SpooledPictures]):
 
     def _work(self) -> SpooledPictures:
         stats, offsets = self._statistics(), [0]
-        pictures, index = AppendFile(self._path), AppendFile(_index_path(self._path))
-        with closing(pictures), closing(index):
+        with closing(AppendFile(self._path)) as pictures, closing(AppendFile(_index_path(self._path))) as index:
             for picture in self._pictures():
                 encoded = self._encode(picture)
                 offsets.append(pictures.append(encoded))

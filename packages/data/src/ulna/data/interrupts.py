@@ -23,19 +23,22 @@ def uninterrupted(work: Callable[[], None], what: str) -> None:
         KeyboardInterrupt: Ctrl-C was pressed meanwhile; the work was done.
     """
     failures: list[BaseException] = []
+    done = threading.Event()  # Thread.join() forgets a running thread when Ctrl-C interrupts it (Python 3.11)
 
     def run() -> None:
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
             failures.append(error)
+        finally:
+            done.set()
 
     thread = threading.Thread(target=run, name=what)
     thread.start()
     interrupt: KeyboardInterrupt | None = None
-    while thread.is_alive():
+    while not done.is_set():
         try:
-            thread.join()
+            done.wait()
         except KeyboardInterrupt as pressed:
             interrupt = pressed
             logger.warning("Ctrl-C: %s, one moment.", what)

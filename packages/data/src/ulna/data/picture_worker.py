@@ -34,6 +34,7 @@ class PictureWorker(ABC, Generic[Result]):
         self._ended = self._aborted = False
         self._limit: int | None = None
         self._result: Result | None = None
+        self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"camera {name}", daemon=True)
         self._thread.start()
 
@@ -111,7 +112,7 @@ class PictureWorker(ABC, Generic[Result]):
         Raises:
             DatasetError: The thread has failed.
         """
-        self._thread.join()
+        self._done.wait()
         self.check()
         assert self._result is not None
         return self._result
@@ -120,7 +121,7 @@ class PictureWorker(ABC, Generic[Result]):
         """Stop without a result and wait for the thread. May be called at any time, also after a failure."""
         self._aborted = True
         self._queue.put(None)
-        self._thread.join()
+        self._done.wait()
 
     def _run(self) -> None:
         try:
@@ -130,3 +131,5 @@ class PictureWorker(ABC, Generic[Result]):
             # Keep emptying the queue, so that nobody waits for room in it for ever.
             while not self._ended:
                 self._ended = self._queue.get() is None
+        finally:
+            self._done.set()

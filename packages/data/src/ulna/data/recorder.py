@@ -128,7 +128,7 @@ class Recorder:
             raise
         self._checker = FrameChecker(meta.parsed_features)
         self._current: _Episode | None = None
-        self._storing: deque[threading.Thread] = deque()
+        self._storing: deque[threading.Event] = deque()
         self._failure: tuple[int, BaseException] | None = None
 
     def _prepare(self) -> None:
@@ -170,17 +170,14 @@ class Recorder:
         """
         self._check()
         checked = self._checker.check(frame)
-        if self._current is None:
-            self._keep_depth_units()
-            self._current = self._begin("arrival" if time_s is None else "caller")
-        episode = self._current
+        episode = self._current or self._begin("arrival" if time_s is None else "caller")
+        for worker in episode.workers.values():
+            worker.check()
         if episode.torn:
             raise DatasetError(
                 f"Episode {episode.index} was interrupted in the middle of a frame; no frame can follow.",
                 hint="Keep the frames before it with save_episode(), or drop them with clear_episode_buffer().",
             )
-        for worker in episode.workers.values():
-            worker.check()
         if not self._has_room(episode):
             return False
         try:
@@ -231,17 +228,28 @@ class Recorder:
             info.save(self.meta.root)
 
     def _begin(self, clock: Clock) -> _Episode:
-        folder = self.workspace.episode_folder(self.next_episode)
+        """Start an episode; whatever fails, nothing is left of it."""
+        folder, features = self.workspace.folder_of(self.next_episode), self.meta.parsed_features
         encoders = {name: config.model_dump(mode="json") for name, config in self._encoders.items()}
         header = {"encoders": encoders, "clock": clock}
-        journal = RowJournal(folder / ROWS_FILE, self.meta.parsed_features, header)
-        size, fps = self.settings.queue_size, self.meta.fps
-        workers = {
-            name: begin_camera(folder, name, feature, fps, self._encoders, size)
-            for name, feature in self.meta.parsed_features.items()
-            if feature.is_camera
-        }
-        return _Episode(self.next_episode, folder, clock, journal, workers)
+        workers: dict[str, CameraWorker] = {}
+        try:
+            self._keep_depth_units()
+            self.workspace.episode_folder(self.next_episode)
+            journal = RowJournal(folder / ROWS_FILE, features, header)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise DatasetError(
+                f"Episode {self.next_episode} could not be begun: {error}",
+                hint="Finished episodes are safe. Free some space and go on.",
+            ) from error
+        for name, feature in features.items():
+            if feature.is_camera:
+                workers[name] = begin_camera(
+                    folder, name, feature, self.meta.fps, self._encoders, self.settings.queue_size
+                )
+        self._current = _Episode(self.next_episode, folder, clock, journal, workers)
+        return self._current
 
     def save(self, *, wait: bool = True) -> None:
         """End the episode and store it.
@@ -258,13 +266,14 @@ class Recorder:
         if episode is None or not episode.values:
             raise DatasetError("There is no frame to save; add_frame() must come first.")
         before = self._storing[-1] if self._storing else None
+        stored = threading.Event()
         thread = threading.Thread(
-            target=self._store_in_turn, args=(episode, before), name=f"store episode {episode.index}"
+            target=self._store_in_turn, args=(episode, before, stored), name=f"store episode {episode.index}"
         )
         episode.end()
         self._current = None
         self.next_episode += 1
-        self._storing.append(thread)
+        self._storing.append(stored)
         thread.start()
         if wait:
             self.flush()
@@ -275,12 +284,12 @@ class Recorder:
         Raises:
             DatasetError: Storing one failed; it and those after it are discarded.
         """
-        self._join_storing()
+        self._await_storing()
         self._raise_failure()
 
-    def _join_storing(self) -> None:
+    def _await_storing(self) -> None:
         while self._storing:
-            self._storing[0].join()
+            self._storing[0].wait()  # not Thread.join(), which forgets the thread when Ctrl-C interrupts it
             self._storing.popleft()
 
     def _check(self) -> None:
@@ -288,14 +297,14 @@ class Recorder:
             raise DatasetError(
                 "This recording is closed.", hint="Open the dataset with LeRobotDataset.resume() to add to it."
             )
-        while self._storing and not self._storing[0].is_alive():
+        while self._storing and self._storing[0].is_set():
             self._storing.popleft()
         self._raise_failure()
 
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        self._join_storing()
+        self._await_storing()
         (episode, cause), self._failure = self._failure, None
         self.discard()
         self.next_episode = episode
@@ -306,9 +315,15 @@ class Recorder:
             hint=f"The {episode} episodes before it are safe; recording goes on with a new episode {episode}.",
         ) from cause
 
-    def _store_in_turn(self, episode: _Episode, before: threading.Thread | None) -> None:
+    def _store_in_turn(self, episode: _Episode, before: threading.Event | None, stored: threading.Event) -> None:
         if before is not None:
-            before.join()
+            before.wait()
+        try:
+            self._store_now(episode)
+        finally:
+            stored.set()
+
+    def _store_now(self, episode: _Episode) -> None:
         if self._failure is not None:
             episode.discard()
             return
@@ -351,10 +366,15 @@ class Recorder:
             self._store.write_totals()
             if compact is not None and self.meta.total_episodes > self.first_episode:
                 compact(self.meta, self.workspace, self.first_episode)
-        except BaseException:
+        except BaseException as error:
             self.closed = True
             self.workspace.clear_staging()
             self.workspace.unlock()
+            if isinstance(error, OSError):
+                raise DatasetError(
+                    f"{self.meta.root} could not be finalized: {error}. Every saved episode is safe.",
+                    hint=f"Free some space, then: ulna dataset repair {self.meta.root}",
+                ) from error
             raise
         self.closed = True
         self.workspace.remove()

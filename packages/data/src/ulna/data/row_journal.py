@@ -62,7 +62,11 @@ class RowJournal:
         self._numbers, self._others = _layout(features)
         self._texts: dict[str, bytes] = {}
         self._file = AppendFile(path)
-        self._write(json.dumps(header).encode())
+        try:
+            self._write(json.dumps(header).encode())
+        except BaseException:
+            self._file.close()
+            raise
         self._before_last = self._file.length
 
     def append(self, task: str, values: Mapping[str, Any], time_s: float) -> None:

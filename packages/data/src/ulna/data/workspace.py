@@ -184,7 +184,7 @@ class Workspace:
     def begin_swap(self) -> Path:
         """Return a new empty folder for files that will be swapped in."""
         shutil.rmtree(self.swap, ignore_errors=True)
-        self.swap.mkdir(parents=True)
+        make_dirs(self.swap)
         return self.swap
 
     def commit_swap(self, moves: Sequence[tuple[Path, Path]], deletions: Sequence[Path]) -> None:
