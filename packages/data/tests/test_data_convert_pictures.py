@@ -237,7 +237,7 @@ def test_depth_keeps_every_distance(tmp_path: Path) -> None:
 
 
 def test_depth_with_other_steps_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"depth_max=10\.0.*depth_max=5\.0"):
+    with pytest.raises(DatasetError, match=r"'depth_max': 10\.0.*'depth_max': 5\.0"):
         reencode_dataset(DEPTH, depth_encoder=DepthEncoderConfig(depth_max=5.0), output_dir=tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ulna.core.errors import DatasetError, nearest
 from ulna.core.files import atomic_path
-from ulna.data.depth import DepthCodec
+from ulna.data.depth_recording import recorded_depth_config
 from ulna.data.editing.cloning import cloned
 from ulna.data.editing.places import open_source, place_for
 from ulna.data.editing.selection import check_readable
@@ -109,30 +109,17 @@ def _configs(
     configs: dict[str, VideoEncoderConfig] = {}
     for key in cameras:
         feature = meta.parsed_features[key]
-        config: VideoEncoderConfig | None = depth if feature.is_depth else rgb
+        config: VideoEncoderConfig | None = rgb
+        if feature.is_depth:
+            config = None if depth is None else recorded_depth_config(feature, depth)
         if config is None:
             continue
-        if feature.is_depth and depth is not None:
-            _refuse_other_steps(feature, depth)
         if threads is not None and config.threads is None:
             config = config.model_copy(update={"threads": threads})
         configs[key] = config.shared(1)
     if not configs:
         raise DatasetError(f"There are no settings for any of the cameras {list(cameras)}. Nothing was changed.")
     return configs
-
-
-def _refuse_other_steps(feature: Feature, config: DepthEncoderConfig) -> None:
-    """Refuse settings under which the codes in the video would mean other distances."""
-    recorded, asked = DepthCodec.from_feature(feature), config.codec()
-    names = ("depth_min", "depth_max", "shift", "use_log")
-    other = [name for name in names if getattr(recorded, name) != getattr(asked, name)]
-    if other:
-        raise DatasetError(
-            f"Camera {feature.name!r} has {', '.join(f'{n}={getattr(recorded, n)}' for n in other)}; encoding again "
-            f"with {', '.join(f'{n}={getattr(asked, n)}' for n in other)} would change every distance.",
-            hint="Give the settings of the dataset, and change codec, g or preset only.",
-        )
 
 
 def _encode_files(

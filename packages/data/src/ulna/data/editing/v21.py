@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ulna.core.errors import DatasetFormatError, FeatureError, nearest
-from ulna.data.arrow_schema import PICTURE_TYPE, column_array, data_schema, numeric_column, table_columns
+from ulna.core.errors import DatasetFormatError, FeatureError
+from ulna.data.arrow_schema import data_schema, table_columns
+from ulna.data.editing.v21_files import EPISODES_PATH, V21Episode, check_table, check_video, converted_column
 from ulna.data.features import DEFAULT_FEATURES, Feature, parse_features
 from ulna.data.info import check_fps
 from ulna.data.layout import INFO_PATH
@@ -26,7 +27,7 @@ from ulna.data.stats import Stats, stats_from_json
 __all__ = ["V21Dataset", "V21Episode"]
 
 _VERSIONS: Final = ("v2.0", "v2.1")
-_EPISODES, _TASKS, _STATS = "meta/episodes.jsonl", "meta/tasks.jsonl", "meta/episodes_stats.jsonl"
+_TASKS, _STATS = "meta/tasks.jsonl", "meta/episodes_stats.jsonl"
 _KNOWN: Final = frozenset(
     [
         "codebase_version",
@@ -45,27 +46,6 @@ _KNOWN: Final = frozenset(
     ]
 )
 _TOLERANCE_S: Final = 1e-4
-
-
-@dataclass(frozen=True)
-class V21Episode:
-    """One episode, as `meta/episodes.jsonl` declares it.
-
-    Attributes:
-        index: Its number.
-        length: Its frames.
-        table: Its table.
-        videos: Camera to its video.
-        stats: The statistics that stand in `meta/episodes_stats.jsonl`; empty for v2.0.
-        video_starts: Camera to the time of the first frame in its video, in seconds; known after a look at the file.
-    """
-
-    index: int
-    length: int
-    table: Path
-    videos: Mapping[str, Path]
-    stats: Stats
-    video_starts: Mapping[str, float] = field(default_factory=dict)
 
 
 class V21Dataset:
@@ -111,7 +91,7 @@ class V21Dataset:
         return tasks
 
     def _read_episodes(self, counted: Any, frames: Any) -> list[V21Episode]:
-        path = self.root / _EPISODES
+        path = self.root / EPISODES_PATH
         stats = self._read_stats()
         episodes: list[V21Episode] = []
         for number, row in _rows(path, ("episode_index", "length")):
@@ -131,19 +111,19 @@ class V21Dataset:
 
     def _check_counts(self, episodes: Sequence[V21Episode], counted: Any, frames: Any) -> None:
         if not episodes:
-            raise DatasetFormatError(f"{self.root / _EPISODES} lists no episode.")
+            raise DatasetFormatError(f"{self.root / EPISODES_PATH} lists no episode.")
         if counted is not None and counted != len(episodes):
             first = min(int(counted), len(episodes))
-            lacking = _EPISODES if counted > len(episodes) else INFO_PATH
+            lacking = EPISODES_PATH if counted > len(episodes) else INFO_PATH
             raise DatasetFormatError(
-                f"{self.root / INFO_PATH} counts {counted} episodes, {_EPISODES} lists {len(episodes)}: "
+                f"{self.root / INFO_PATH} counts {counted} episodes, {EPISODES_PATH} lists {len(episodes)}: "
                 f"episode {first} is not in {lacking}.",
                 hint="Correct the count, or restore the line.",
             )
         total = sum(episode.length for episode in episodes)
         if frames is not None and frames != total:
             raise DatasetFormatError(
-                f"{self.root / INFO_PATH} counts {frames} frames, the lengths in {_EPISODES} sum up to {total}.",
+                f"{self.root / INFO_PATH} counts {frames} frames, the lengths in {EPISODES_PATH} sum up to {total}.",
                 hint="Compare the lengths with the rows of each table, then correct the count.",
             )
 
@@ -186,8 +166,8 @@ class V21Dataset:
             DatasetFormatError: A file is missing, damaged, or holds another number of frames; it is named.
         """
         for episode in self.episodes:
-            _check_table(episode, self.features)
-            starts = {key: _check_video(episode, key, path, self.fps) for key, path in episode.videos.items()}
+            check_table(episode, self.features)
+            starts = {key: check_video(episode, key, path, self.fps) for key, path in episode.videos.items()}
             yield replace(episode, video_starts=starts)
 
     def table(self, episode: V21Episode) -> pa.Table:
@@ -204,7 +184,7 @@ class V21Dataset:
             read = pq.read_table(episode.table, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise DatasetFormatError(f"{where} cannot be read: {error}") from error
-        arrays = [_column(feature, read[feature.name], where) for feature in table_columns(self.features)]
+        arrays = [converted_column(feature, read[feature.name], where) for feature in table_columns(self.features)]
         table = pa.table(arrays, schema=data_schema(self.features))
         self._check_rows(table, episode, where)
         return table
@@ -320,81 +300,3 @@ def _rows(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, dict[str, An
         if missing:
             raise DatasetFormatError(f"{path}, line {number} lacks {', '.join(missing)}.")
         yield number, row
-
-
-def _check_table(episode: V21Episode, features: Mapping[str, Feature]) -> None:
-    path = episode.table
-    try:
-        parquet = pq.read_metadata(path)
-    except FileNotFoundError as error:
-        raise DatasetFormatError(
-            f"Episode {episode.index}: the table {path} does not exist.", hint="Restore it from a backup or the Hub."
-        ) from error
-    except (pa.ArrowException, OSError) as error:
-        raise DatasetFormatError(f"Episode {episode.index}: the table {path} cannot be read: {error}") from error
-    if parquet.num_rows != episode.length:
-        raise DatasetFormatError(
-            f"Episode {episode.index}: {path} has {parquet.num_rows} rows, {_EPISODES} says {episode.length}."
-        )
-    names = parquet.schema.to_arrow_schema().names
-    for feature in table_columns(features):
-        if feature.name not in names:
-            near = nearest(feature.name, names)
-            raise DatasetFormatError(
-                f"Episode {episode.index}: {path} lacks the declared column {feature.name!r}; it has {names}.",
-                hint=f"Did you mean {near!r}?" if near else None,
-            )
-
-
-def _check_video(episode: V21Episode, key: str, path: Path, fps: int) -> float:
-    """Look at the index of a video, which tells the number of frames and how far they are apart.
-
-    Returns:
-        Time of the first frame in seconds.
-    """
-    import av
-
-    where = f"Episode {episode.index}, camera {key!r}"
-    if not path.is_file():
-        raise DatasetFormatError(f"{where}: the video {path} does not exist.", hint="Restore it from a backup.")
-    try:
-        with av.open(str(path)) as container:
-            stream: Any = container.streams.video[0]
-            entries = [entry.timestamp for entry in stream.index_entries]
-            frames = stream.frames or len(entries)
-            base = float(stream.time_base)
-            start_s = float(stream.start_time or 0) * base
-    except (av.FFmpegError, OSError, IndexError) as error:
-        raise DatasetFormatError(f"{where}: the video {path} cannot be opened: {error}") from error
-    if frames != episode.length:
-        raise DatasetFormatError(f"{where}: {path} has {frames} frames, {_EPISODES} says {episode.length}.")
-    span_s, wanted_s = (max(entries) - min(entries)) * base if entries else 0.0, (frames - 1) / fps
-    if len(entries) == frames and abs(span_s - wanted_s) > 0.5 / fps:
-        raise DatasetFormatError(
-            f"{where}: the {frames} frames of {path} span {span_s:.6f} s; {wanted_s:.6f} s were expected at {fps} fps."
-        )
-    return start_s
-
-
-def _column(feature: Feature, column: pa.ChunkedArray, where: str) -> pa.Array | pa.ChunkedArray:
-    if feature.is_numeric:
-        values = numeric_column(feature, column, where)
-        return column_array(feature, values.astype(feature.dtype, copy=False))
-    if feature.dtype != "image":
-        return column.cast(pa.string())
-    if not pa.types.is_struct(column.type):
-        raise DatasetFormatError(f"{where}: column {feature.name!r} holds {column.type}, expected were pictures.")
-    encoded, paths = _fields(column, "bytes", pa.binary()), _fields(column, "path", pa.string())
-    if encoded.null_count:
-        row = encoded.is_null().index(True).as_py()
-        raise DatasetFormatError(
-            f"{where}: the picture {feature.name!r} of row {row} is not in the table; it names the file "
-            f"{paths[row].as_py()!r}.",
-            hint="Put the pictures into the table with the version that wrote it.",
-        )
-    parts = zip(encoded.chunks, paths.chunks, strict=True)
-    return pa.chunked_array([pa.StructArray.from_arrays(both, fields=list(PICTURE_TYPE)) for both in parts])
-
-
-def _fields(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray:
-    return pa.chunked_array([chunk.field(name) for chunk in column.chunks]).cast(kind)
