@@ -3,23 +3,14 @@
 
 from __future__ import annotations
 
-import builtins
-import errno
 import hashlib
 import json
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -35,14 +26,9 @@ from ulna.data import (
     remove_feature,
     split_dataset,
 )
-from ulna.data.arrow_schema import column_array
 from ulna.data.checks.validation import validate
-from ulna.data.editing import DatasetBuilder, NewEpisode, VideoPiece, replacement
 from ulna.data.editing.applying import apply_marks
-from ulna.data.editing.blocks import EpisodeBlock
 from ulna.data.editing.marks import Marks, read_marks, write_marks
-from ulna.data.features import parse_features
-from ulna.data.info import DatasetInfo
 from ulna.data.timing import read_timings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -245,78 +231,6 @@ def test_tables_keep_their_form(tmp_path: Path, case: str, edit: Callable[[Path]
         assert (field.metadata or {}) == (before.schema_arrow.field(field.name).metadata or {})
 
 
-@pytest.mark.parametrize("codec", ["h264", "libsvtav1", "hevc"])
-def test_cutting_shared_videos(scene: Any, tmp_path: Path, codec: str) -> None:
-    """Episodes of one frame anywhere, first, last, neighbours; frame-exact after several cuts."""
-    made, root = scene("video", codec), tmp_path / "set"
-    made.record(root, [1, 3, 1, 1, 4, 2, 1])
-    assert len(list((root / "videos").rglob("*.mp4"))) == 1
-    kept = [0, 1, 2, 3, 4, 5, 6]
-    for gone in (0, 2, 3, 1):
-        delete_episodes(root, [gone])
-        del kept[gone]
-        edited = LeRobotDataset("a/b", root, return_uint8=True)
-        numbers = [made.number(edited.numpy_item(i)[CAMERA]) for i in range(len(edited))]
-        lengths = [[1, 3, 1, 1, 4, 2, 1][episode] for episode in kept]
-        assert numbers == [64 * e + f for e, n in zip(kept, lengths, strict=True) for f in range(n)]
-    assert sound(root)
-
-
-def test_videos_that_cannot_be_cut_are_encoded_again(tmp_path: Path) -> None:
-    """A file that was encoded again has key frames at every tenth frame, and episodes that begin between them."""
-    root = copy("edit_reencode", tmp_path / "set")
-    before = LeRobotDataset("a/b", root, [1, 2], return_uint8=True)
-    frames_before = [before.numpy_item(i) for i in range(len(before))]
-    edited = delete_episodes(root, [0], tmp_path / "out")
-    after = LeRobotDataset("a/b", edited.root, return_uint8=True)
-    for i, item in enumerate(frames_before):
-        for camera in after.meta.camera_keys:
-            difference = np.abs(after.numpy_item(i)[camera].astype(float) - item[camera].astype(float))
-            assert difference.mean() / 255 < 0.04
-    assert sound(edited.root)
-
-
-def test_frames_that_depend_on_later_ones_are_copied_whole(scene: Any, tmp_path: Path) -> None:
-    """With B-frames the order in the file is not the order of the pictures."""
-    made = scene("video")
-    options = {"g": "12", "crf": "20", "bf": "2", "x264-params": "b-adapt=0"}
-    features = parse_features(made.features(), add_defaults=True)
-    root = tmp_path / "set"
-    with DatasetBuilder(root, DatasetInfo(30, features)) as builder:
-        for episode, length in enumerate((9, 7, 8)):
-            path = tmp_path / f"{episode}.mp4"
-            with av.open(str(path), "w") as container:
-                stream = container.add_stream("libx264", rate=30, options=options)
-                stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-                for frame in range(length):
-                    picture = av.VideoFrame.from_ndarray(made.picture(episode, frame), format="rgb24")
-                    container.mux(stream.encode(picture))
-                container.mux(stream.encode())
-            rows = np.full((length, 6), episode, np.float32)
-            columns = {name: column_array(features[name], rows) for name in ("observation.state", "action")}
-            builder.add(NewEpisode(pa.table(columns), ["task"] * length, {CAMERA: VideoPiece(path, 0.0, length)}))
-        builder.finish()
-    assert len(list((root / "videos").rglob("*.mp4"))) == 1
-    edited = delete_episodes(root, [1], tmp_path / "out")
-    merged = merge_datasets([edited, root], "a/b", tmp_path / "merged")
-    dataset = LeRobotDataset("a/b", merged.root, return_uint8=True)
-    expected = [64 * e + f for e, n in ((0, 9), (2, 8), (0, 9), (1, 7), (2, 8)) for f in range(n)]
-    assert [made.number(dataset.numpy_item(i)[CAMERA]) for i in range(len(dataset))] == expected
-    assert sound(merged.root)
-
-
-def test_depth_videos_are_cut_without_a_loss(tmp_path: Path) -> None:
-    """Codes of depth maps are the same before and after."""
-    before = LeRobotDataset("a/b", GOLDEN / "depth" / "dataset")
-    total = before.num_episodes
-    edited = delete_episodes(before, [0], tmp_path / "out")
-    kept = LeRobotDataset("a/b", before.root, list(range(1, total)))
-    assert len(kept) == len(edited) > 0
-    for i in range(len(kept)):
-        for camera in kept.meta.camera_keys:
-            np.testing.assert_array_equal(edited.numpy_item(i)[camera], kept.numpy_item(i)[camera])
-
-
 def test_language_columns_are_kept(tmp_path: Path) -> None:
     before = LeRobotDataset("a/b", GOLDEN / "language" / "dataset")
     edited = modify_tasks(delete_episodes(before, [0], tmp_path / "out").root, "something else")
@@ -350,35 +264,6 @@ def test_different_datasets_are_not_merged(scene: Any, tmp_path: Path) -> None:
     ):
         assert said in text
     assert not (tmp_path / "out").exists()
-
-
-def test_encodings_that_differ_are_merged_into_files_of_their_own(scene: Any, tmp_path: Path) -> None:
-    """Files of one codec with other decoder settings cannot share a file; the settings become unknown."""
-    made = scene("video")
-    made.record(tmp_path / "a", [2, 3])
-    made.record(tmp_path / "b", [4], rgb_encoder=RGBEncoderConfig(vcodec="h264", crf=20))
-    merged = merge_datasets([tmp_path / "a", tmp_path / "b", tmp_path / "a"], "a/b", tmp_path / "out")
-    dataset = LeRobotDataset("a/b", merged.root, return_uint8=True)
-    expected = [64 * e + f for e, n in ((0, 2), (1, 3), (0, 4), (0, 2), (1, 3)) for f in range(n)]
-    assert [made.number(dataset.numpy_item(i)[CAMERA]) for i in range(len(dataset))] == expected
-    described = merged.meta.features[CAMERA]["info"]
-    assert described["video.crf"] is None
-    assert described["video.codec"] == "h264"
-    assert sound(merged.root)
-
-
-def test_tables_and_videos_roll_at_their_limits(scene: Any, tmp_path: Path) -> None:
-    made, root = scene("video"), tmp_path / "set"
-    limits = {"data_files_size_in_mb": 0.006, "video_files_size_in_mb": 0.006, "chunks_size": 2}
-    made.record(root, [6] * 8, **limits)
-    merged = merge_datasets([root, root], "a/b", tmp_path / "out")
-    assert len({file.chunk for file in merged.meta.episodes.data_files}) > 1
-    for path in [*(merged.root / "data").rglob("*.parquet"), *(merged.root / "videos").rglob("*.mp4")]:
-        assert path.stat().st_size < 0.006 * 2**20 * 2.5  # besides what it holds a file has a head of some kilobytes
-    dataset = LeRobotDataset("a/b", merged.root, return_uint8=True)
-    expected = [64 * e + f for _ in range(2) for e in range(8) for f in range(6)]
-    assert [made.number(dataset.numpy_item(i)[CAMERA]) for i in range(len(dataset))] == expected
-    assert sound(merged.root)
 
 
 def test_a_recording_in_progress_is_not_edited(scene: Any, tmp_path: Path) -> None:
@@ -449,153 +334,3 @@ def test_marks_are_applied_in_one_pass(scene: Any, tmp_path: Path) -> None:
     write_marks(root, Marks((9,)))
     with pytest.raises(DatasetError, match=r"ulna_marks.json: There is no episode 9"):
         apply_marks(root)
-
-
-def test_a_full_disk_leaves_the_original(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At whatever step the disk is full, the original is as it was and nothing is left beside it."""
-    root = tmp_path / "set"
-    scene("video").record(root, LENGTHS)
-    before = tree(tmp_path)
-    real_fsync, calls = os.fsync, [0]
-
-    def count(fd: int) -> None:
-        calls[0] += 1
-        if calls[0] == fail_at:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        real_fsync(fd)
-
-    fail_at = 0
-    monkeypatch.setattr(os, "fsync", count)
-    delete_episodes(root, [1], tmp_path / "out")
-    shutil.rmtree(tmp_path / "out")
-    steps = calls[0]
-    assert steps > 8
-    for step in range(1, steps + 1):
-        calls[0], fail_at = 0, step
-        with pytest.raises(DatasetError, match=r"No space left(.|\n)*Free some space"):
-            delete_episodes(root, [1], tmp_path / "out")
-        assert tree(tmp_path) == before
-    calls[0], fail_at = 0, 5
-    with pytest.raises(DatasetError, match="is as it was"):
-        delete_episodes(root, [1])
-    assert tree(tmp_path) == before
-
-
-def test_folders_that_cannot_be_exchanged(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the system cannot exchange two folders, whoever opens the dataset completes an interrupted edit."""
-    root = tmp_path / "set"
-    scene().record(root, LENGTHS)
-    monkeypatch.setattr(replacement, "_exchange", lambda a, b: False)
-    assert delete_episodes(root, [1]).num_episodes == 3
-    assert [path.name for path in tmp_path.iterdir()] == ["set"]
-    delete_episodes(root, [0], tmp_path / "next")
-    (tmp_path / "next").rename(replacement.prepared_folder(root))
-    root.rename(tmp_path / ".set.ulna-old")
-    assert LeRobotDataset("a/b", root).num_episodes == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["set"]
-
-
-def test_leftovers_are_named_and_removed(scene: Any, tmp_path: Path) -> None:
-    root = tmp_path / "set"
-    scene().record(root, LENGTHS)
-    left = [tmp_path / name for name in (".set.ulna-building-x", ".set.ulna-new", ".set.ulna-old")]
-    for folder in left:
-        folder.mkdir()
-    named = [p for p in validate("a/b", root).problems if p.code == "edit-leftover"]
-    assert {folder for folder in left if any(str(folder) in str(p.remedy) for p in named)} == set(left)
-    delete_episodes(root, [0])
-    assert [path.name for path in tmp_path.iterdir()] == ["set"]
-
-
-CHILD = """
-import sys
-from ulna.data import delete_episodes
-print("ready", flush=True)
-sys.stdin.readline()
-delete_episodes(sys.argv[1], [0])
-"""
-
-
-def test_a_kill_leaves_the_old_or_the_new(scene: Any, tmp_path: Path) -> None:
-    """Killed at many instants, there is always a whole dataset, and a later edit works."""
-    made = scene("video")
-    made.record(tmp_path / "original", LENGTHS)
-    took = 0.0
-    seen = set()
-    for attempt in range(9):
-        root = tmp_path / f"set{attempt}"
-        shutil.copytree(tmp_path / "original", root)
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        try:
-            assert child.stdout is not None
-            assert child.stdin is not None
-            assert child.stdout.readline() == b"ready\n"
-            start = time.monotonic()
-            child.stdin.write(b"\n")
-            child.stdin.flush()
-            if attempt == 0:
-                child.wait()
-                took = time.monotonic() - start
-            else:
-                time.sleep(took * attempt / 7)
-                child.send_signal(signal.SIGKILL)
-                child.wait()
-        finally:
-            child.kill()
-            child.communicate()
-        found = LeRobotDataset("a/b", root).num_episodes
-        assert found in {3, 4}
-        seen.add(found)
-        assert delete_episodes(root, [0]).num_episodes == found - 1
-        assert sorted(path.name for path in tmp_path.iterdir() if "ulna" in path.name) == []
-        assert sound(root)
-    assert seen == {3, 4}
-
-
-def test_every_file_is_opened_a_fixed_number_of_times(
-    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LeRobot reads the episode table once for each episode, which takes hours for ten thousand."""
-    root = tmp_path / "set"
-    scene().record(root, [1] * 30)
-    opened: list[str] = []
-    real, real_open = pq.ParquetFile.__init__, builtins.open
-
-    def parquet_file(self: Any, source: Any, *args: Any, **kwargs: Any) -> None:
-        opened.append(str(source))
-        real(self, source, *args, **kwargs)
-
-    def plain(file: Any, *args: Any, **kwargs: Any) -> Any:
-        opened.append(str(file))
-        return real_open(file, *args, **kwargs)
-
-    monkeypatch.setattr(pq.ParquetFile, "__init__", parquet_file)
-    monkeypatch.setattr(builtins, "open", plain)
-    delete_episodes(root, [3], tmp_path / "out")
-    inside = [path for path in opened if path.startswith(str(root))]
-    assert inside
-    assert max(inside.count(path) for path in inside) <= 6
-    assert len(inside) <= 30
-
-
-def test_ten_thousand_episodes_take_seconds(tmp_path: Path) -> None:
-    """Processor time grows with the number of episodes, not with its square."""
-    features = parse_features({"action": {"dtype": "float32", "shape": (1,), "names": None}}, add_defaults=True)
-
-    def edit(episodes: int) -> float:
-        root = tmp_path / str(episodes)
-        rows = pa.table({"action": pa.array(np.arange(2 * episodes, dtype=np.float32))})
-        lengths, tasks = np.full(episodes, 2), np.zeros(2 * episodes, np.int64)
-        empty = pa.table({"": pa.nulls(episodes)}).select([])
-        with DatasetBuilder(root, DatasetInfo(10, dict(features))) as builder:
-            builder.add_block(EpisodeBlock(rows, lengths, tasks, ["t"], {}, empty))
-            builder.finish()
-        start = time.process_time()
-        assert delete_episodes(root, [episodes // 2]).num_episodes == episodes - 1
-        return time.process_time() - start
-
-    edit(10)
-    small, large = edit(100), edit(800)
-    assert large < 16 * max(small, 0.02)

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever ends an edit early, there is the old dataset or the new one; and the price of an edit."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ulna.core.errors import DatasetError
+from ulna.data import (
+    LeRobotDataset,
+    delete_episodes,
+)
+from ulna.data.checks.validation import validate
+from ulna.data.editing import DatasetBuilder, replacement
+from ulna.data.editing.blocks import EpisodeBlock
+from ulna.data.features import parse_features
+from ulna.data.info import DatasetInfo
+
+GOLDEN = Path(__file__).parent / "golden"
+CAMERA = "observation.images.cam"
+LENGTHS = [3, 1, 4, 2]
+
+
+def tree(root: Path) -> dict[str, str]:
+    """Every file with the hash of its content."""
+    files = (path for path in sorted(root.rglob("*")) if path.is_file())
+    return {str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def sound(root: Path) -> bool:
+    problems = [str(problem) for problem in validate("a/b", root).problems]
+    assert problems == []
+    return True
+
+
+def test_a_full_disk_leaves_the_original(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whatever step the disk is full, the original is as it was and nothing is left beside it."""
+    root = tmp_path / "set"
+    scene("video").record(root, LENGTHS)
+    before = tree(tmp_path)
+    real_fsync, calls = os.fsync, [0]
+
+    def count(fd: int) -> None:
+        calls[0] += 1
+        if calls[0] == fail_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real_fsync(fd)
+
+    fail_at = 0
+    monkeypatch.setattr(os, "fsync", count)
+    delete_episodes(root, [1], tmp_path / "out")
+    shutil.rmtree(tmp_path / "out")
+    steps = calls[0]
+    assert steps > 8
+    for step in range(1, steps + 1, 2):
+        calls[0], fail_at = 0, step
+        with pytest.raises(DatasetError, match=r"No space left(.|\n)*Free some space"):
+            delete_episodes(root, [1], tmp_path / "out")
+        assert tree(tmp_path) == before
+    calls[0], fail_at = 0, 5
+    with pytest.raises(DatasetError, match="is as it was"):
+        delete_episodes(root, [1])
+    assert tree(tmp_path) == before
+
+
+def test_folders_that_cannot_be_exchanged(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system cannot exchange two folders, whoever opens the dataset completes an interrupted edit."""
+    root = tmp_path / "set"
+    scene().record(root, LENGTHS)
+    monkeypatch.setattr(replacement, "_exchange", lambda a, b: False)
+    assert delete_episodes(root, [1]).num_episodes == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+    delete_episodes(root, [0], tmp_path / "next")
+    (tmp_path / "next").rename(replacement.prepared_folder(root))
+    root.rename(tmp_path / ".set.ulna-old")
+    assert LeRobotDataset("a/b", root).num_episodes == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_leftovers_are_named_and_removed(scene: Any, tmp_path: Path) -> None:
+    root = tmp_path / "set"
+    scene().record(root, LENGTHS)
+    left = [tmp_path / name for name in (".set.ulna-building-x", ".set.ulna-new", ".set.ulna-old")]
+    for folder in left:
+        folder.mkdir()
+    named = [p for p in validate("a/b", root).problems if p.code == "edit-leftover"]
+    assert {folder for folder in left if any(str(folder) in str(p.remedy) for p in named)} == set(left)
+    delete_episodes(root, [0])
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+CHILD = """
+import sys
+from ulna.data import delete_episodes
+print("ready", flush=True)
+sys.stdin.readline()
+delete_episodes(sys.argv[1], [0])
+"""
+
+
+@pytest.mark.slow
+def test_a_kill_leaves_the_old_or_the_new(scene: Any, tmp_path: Path) -> None:
+    """Killed at many instants, there is always a whole dataset, and a later edit works."""
+    made = scene("video")
+    made.record(tmp_path / "original", LENGTHS)
+    took = 0.0
+    seen = set()
+    for attempt in range(13):
+        root = tmp_path / f"set{attempt}"
+        shutil.copytree(tmp_path / "original", root)
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        try:
+            assert child.stdout is not None
+            assert child.stdin is not None
+            assert child.stdout.readline() == b"ready\n"
+            start = time.monotonic()
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            if attempt == 0:
+                child.wait()
+                took = time.monotonic() - start
+            else:
+                time.sleep(took * attempt / 11)
+                child.send_signal(signal.SIGKILL)
+                child.wait()
+        finally:
+            child.kill()
+            child.communicate()
+        found = LeRobotDataset("a/b", root).num_episodes
+        assert found in {3, 4}
+        seen.add(found)
+        assert delete_episodes(root, [0]).num_episodes == found - 1
+        assert sorted(path.name for path in tmp_path.iterdir() if "ulna" in path.name) == []
+        assert sound(root)
+    assert seen == {3, 4}
+
+
+def test_every_file_is_opened_a_fixed_number_of_times(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LeRobot reads the episode table once for each episode, which takes hours for ten thousand."""
+    root = tmp_path / "set"
+    scene().record(root, [1] * 30)
+    opened: list[str] = []
+    real, real_open = pq.ParquetFile.__init__, builtins.open
+
+    def parquet_file(self: Any, source: Any, *args: Any, **kwargs: Any) -> None:
+        opened.append(str(source))
+        real(self, source, *args, **kwargs)
+
+    def plain(file: Any, *args: Any, **kwargs: Any) -> Any:
+        opened.append(str(file))
+        return real_open(file, *args, **kwargs)
+
+    monkeypatch.setattr(pq.ParquetFile, "__init__", parquet_file)
+    monkeypatch.setattr(builtins, "open", plain)
+    delete_episodes(root, [3], tmp_path / "out")
+    inside = [path for path in opened if path.startswith(str(root))]
+    assert inside
+    assert max(inside.count(path) for path in inside) <= 6
+    assert len(inside) <= 30
+
+
+def test_ten_thousand_episodes_take_seconds(tmp_path: Path) -> None:
+    """Processor time grows with the number of episodes, not with its square."""
+    features = parse_features({"action": {"dtype": "float32", "shape": (1,), "names": None}}, add_defaults=True)
+
+    def edit(episodes: int) -> float:
+        root = tmp_path / str(episodes)
+        rows = pa.table({"action": pa.array(np.arange(2 * episodes, dtype=np.float32))})
+        lengths, tasks = np.full(episodes, 2), np.zeros(2 * episodes, np.int64)
+        empty = pa.table({"": pa.nulls(episodes)}).select([])
+        with DatasetBuilder(root, DatasetInfo(10, dict(features))) as builder:
+            builder.add_block(EpisodeBlock(rows, lengths, tasks, ["t"], {}, empty))
+            builder.finish()
+        start = time.process_time()
+        assert delete_episodes(root, [episodes // 2]).num_episodes == episodes - 1
+        return time.process_time() - start
+
+    edit(10)
+    small, large = edit(100), edit(800)
+    assert large < 16 * max(small, 0.02)
