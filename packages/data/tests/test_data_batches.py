@@ -71,7 +71,7 @@ def test_batch_equals_items(made: Any, camera: str | None, as_uint8: bool, episo
             assert list(item) == list(wanted)
             assert all(equal(item[key], value) for key, value in wanted.items())
         stacked = collate_items(batch)
-        usual = torch.utils.data.default_collate(list(batch))
+        usual = torch.utils.data.default_collate([dict(item) for item in batch])
         assert list(stacked) == list(usual)
         assert all(equal(stacked[key], value) for key, value in usual.items())
 
@@ -194,6 +194,35 @@ def test_transforms_reach_the_collated_batch(made: Any) -> None:
     batch = collate_items(items)
     assert batch[CAMERA].shape == (2, 3, 4, 6)
     assert float(batch[CAMERA].min()) == 2
+
+
+def test_torch_collates_a_batch_without_copying_it(made: Any) -> None:
+    """`DataLoader` needs no argument for that; items that were changed or reordered are stacked as they are now."""
+    dataset = LeRobotDataset("lab/scene", made("video"), return_uint8=True)
+    items = dataset.__getitems__([3, 8])
+    collate = torch.utils.data.default_collate
+    assert collate(items)[CAMERA].data_ptr() == items[0][CAMERA].data_ptr()
+    assert collate(items[::-1])["index"].tolist() == [8, 3]
+    assert collate(items[:1])["index"].tolist() == [3]
+    items[1]["index"] = torch.tensor(77)
+    assert collate(items)["index"].tolist() == [3, 77]
+    for number, item in enumerate(items):
+        item["extra"] = number
+    assert collate(items)["extra"].tolist() == [0, 1]
+    assert type(pickle.loads(pickle.dumps(items[0]))) is dict
+
+
+def test_small_tensors_travel_together(made: Any) -> None:
+    """What a worker sends is one piece of memory for all numbers, and one for each camera."""
+    dataset = LeRobotDataset("lab/scene", made("video", (96, 256)), delta_timestamps={"action": [0.0, 1 / 30]})
+    plain = next(iter(torch.utils.data.DataLoader(dataset, batch_size=3)))
+    batch = next(
+        iter(torch.utils.data.DataLoader(dataset, batch_size=3, num_workers=1, multiprocessing_context="fork"))
+    )
+    assert list(batch) == list(plain)
+    assert all(equal(batch[key], value) for key, value in plain.items())
+    pieces = {value.untyped_storage().data_ptr() for value in batch.values() if torch.is_tensor(value)}
+    assert len(pieces) == 2
 
 
 def test_collate_of_other_items() -> None:

@@ -21,7 +21,7 @@ from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.picture_reading import open_frame_cache
 from ulna.data.reader import DatasetReader
 from ulna.data.recorder import Recorder, RecorderSettings
-from ulna.data.tensors import ItemBatch, batch_items, finish, to_torch
+from ulna.data.tensors import batch_items, finish, to_torch
 from ulna.data.video_backends import BackendName, choose_backend
 from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig
 from ulna.data.workspace import Workspace
@@ -458,7 +458,7 @@ class LeRobotDataset:
         item = self.reader.item(int(key), as_float=not self.return_uint8)
         return finish(item, self._cameras, as_uint8=True, image_transforms=self.image_transforms)
 
-    def __getitems__(self, positions: Sequence[int]) -> ItemBatch:
+    def __getitems__(self, positions: Sequence[int]) -> list[Item]:
         """Return several items at once: quicker, because pictures are decoded file by file, each frame once.
 
         Called by torch's DataLoader. The tensors of a feature are parts of one, see `collate_items`.

@@ -3,28 +3,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final
 
 import numpy as np
 
 from ulna.core.errors import MissingDependencyError
 
-__all__ = ["ItemBatch", "batch_items", "collate_items", "finish", "to_torch"]
+__all__ = ["BatchItem", "batch_items", "collate_items", "finish", "to_torch"]
 
 Item = dict[str, Any]
 
+_SMALL_BYTES: Final = 2**16
+_ALIGNED_BYTES: Final = 16
 
-class ItemBatch(list[Item]):
-    """Items that were read together. Made by `LeRobotDataset.__getitems__`.
+
+class _Whole:
+    """The batch that some items are parts of. Knows nothing of the items, so that no cycle keeps pictures alive."""
+
+    def __init__(self, columns: dict[str, Any], parts: dict[str, Sequence[Any]], count: int) -> None:
+        self.columns, self.parts, self.count = columns, parts, count
+
+    def is_made_of(self, items: Sequence[Any]) -> bool:
+        """Return whether these are all of its items, in order, and nobody has put anything else into them."""
+        if len(items) != self.count or any(getattr(item, "whole", None) is not self for item in items):
+            return False
+        return all(
+            len(item) == len(self.parts) and all(item.get(key) is part[n] for key, part in self.parts.items())
+            for n, item in enumerate(items)
+        )
+
+
+class BatchItem(Item):
+    """An item that was read together with others. Otherwise a plain dict, and one when it is copied or sent.
 
     Attributes:
-        columns: The same values by key: tensors (B, ...), or lists.
+        whole: What its tensors are parts of.
     """
 
-    def __init__(self, items: Iterable[Item], columns: dict[str, Any]) -> None:
-        super().__init__(items)
-        self.columns = columns
+    __slots__ = ("whole",)
+
+    def __init__(self, values: Item, whole: _Whole) -> None:
+        super().__init__(values)
+        self.whole = whole
+
+    def __reduce__(self) -> tuple[type[Item], tuple[Item]]:
+        return dict, (dict(self),)
 
 
 def batch_items(
@@ -32,7 +56,7 @@ def batch_items(
     count: int,
     cameras: Collection[str],
     image_transforms: Callable[[Any], Any] | None = None,
-) -> ItemBatch:
+) -> list[Item]:
     """Turn columns that were read into items of tensors, which are parts of the columns.
 
     Args:
@@ -55,17 +79,19 @@ def batch_items(
             stacked[key] = torch.from_numpy(value)
             parts[key] = stacked[key].unbind(0)
         else:
-            arrays = [torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in value]
-            stacked[key] = parts[key] = arrays
+            stacked[key] = parts[key] = [torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in value]
         if image_transforms is not None and key in cameras:
             stacked[key] = parts[key] = [image_transforms(part) for part in parts[key]]
-    return ItemBatch(({key: part[n] for key, part in parts.items()} for n in range(count)), stacked)
+    whole = _Whole(stacked, parts, count)
+    _teach_torch()
+    return [BatchItem({key: part[n] for key, part in parts.items()}, whole) for n in range(count)]
 
 
 def collate_items(items: Sequence[Item]) -> Item:
     """Return a batch of items, for `DataLoader(collate_fn=...)`: tensors stacked, everything else as lists.
 
-    Items that were read together need no work: their tensors are parts of one already.
+    Items that were read together need no work: their tensors are parts of one already. torch's own `default_collate`
+    comes here with them, too.
 
     Args:
         items: At least one item, all with the same keys. What no dataset of Ulna made is left to torch.
@@ -77,13 +103,40 @@ def collate_items(items: Sequence[Item]) -> Item:
         MissingDependencyError: torch is not installed.
     """
     torch = _torch()
-    if not isinstance(items, ItemBatch):
-        collated: Item = torch.utils.data.default_collate(items)
+    whole = getattr(items[0], "whole", None)
+    if whole is None or not whole.is_made_of(items):
+        plain = [dict(item) if isinstance(item, BatchItem) else item for item in items]
+        collated: Item = torch.utils.data.default_collate(plain)
         return collated
-    return {
+    batch = {
         key: torch.stack(value) if isinstance(value, list) and torch.is_tensor(value[0]) else value
-        for key, value in items.columns.items()
+        for key, value in whole.columns.items()
     }
+    return batch if torch.utils.data.get_worker_info() is None else _packed(torch, batch)
+
+
+def _packed(torch: Any, batch: Item) -> Item:
+    """Put the small tensors of a batch into one piece of memory: sending a piece costs more than what is in it."""
+    small = {k: v for k, v in batch.items() if torch.is_tensor(v) and v.nbytes <= _SMALL_BYTES}
+    sizes = [-(-tensor.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES for tensor in small.values()]
+    memory, start = torch.empty(sum(sizes), dtype=torch.uint8), 0
+    for (key, tensor), size in zip(small.items(), sizes, strict=True):
+        room = memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
+        batch[key] = room.copy_(tensor)
+        start += size
+    return batch
+
+
+def _collate_for_torch(items: Sequence[Item], *, collate_fn_map: Any = None) -> Item:
+    return collate_items(items)
+
+
+def _teach_torch() -> None:
+    """Tell `default_collate` about batch items, in the way its documentation describes for own types."""
+    from torch.utils.data._utils.collate import default_collate_fn_map
+
+    if BatchItem not in default_collate_fn_map:
+        default_collate_fn_map[BatchItem] = _collate_for_torch
 
 
 def _torch() -> Any:
