@@ -56,6 +56,7 @@ class FrameChecker:
         self._cameras = [name for name, f in self._features.items() if f.is_camera]
         self._accepted = {*self._features, *DEFAULT_FEATURES, "task"}
         units = {name: codec.unit for name, codec in depth_codecs(self._features).items()}
+        self._depth = frozenset(units)
         self.depth_units: dict[str, DepthUnit] = {name: unit for name, unit in units.items() if unit is not None}
 
     def check(self, frame: Mapping[str, Any]) -> CheckedFrame:
@@ -81,7 +82,7 @@ class FrameChecker:
         values: dict[str, Any] = {}
         pictures: dict[str, npt.NDArray[Any]] = {}
         for name, feature in self._features.items():
-            if feature.is_depth:
+            if name in self._depth:
                 pictures[name] = to_depth(feature, frame[name], self.depth_units.get(name))
             elif feature.is_camera:
                 pictures[name] = to_picture(feature, frame[name])
@@ -91,9 +92,8 @@ class FrameChecker:
                 values[name] = _text(feature, frame[name])
             else:
                 values[name] = _numbers(feature, frame[name])
-        for name in pictures.keys() - self.depth_units.keys():
-            if self._features[name].is_depth:
-                self.depth_units[name] = unit_of(pictures[name])
+        for name in self._depth - self.depth_units.keys():
+            self.depth_units[name] = unit_of(pictures[name])
         return CheckedFrame(task, values, pictures)
 
     def _check_names(self, frame: Mapping[str, Any]) -> None:
