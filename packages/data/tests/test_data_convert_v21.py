@@ -227,6 +227,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[str]]] = {
         lambda r: _rewrite(r / TABLE, lambda t: t.drop_columns(["action"])),
         ["Episode 1", TABLE, "'action'"],
     ),
+    "a column holds other numbers": (
+        lambda r: _rewrite(r / TABLE, lambda t: t.set_column(2, "next.done", pa.array(np.full(14, 0.5)))),
+        ["Episode 1", TABLE, "'next.done'", "0.5"],
+    ),
     "frames are not in order": (
         lambda r: _rewrite(r / TABLE, lambda t: _shifted(t, "frame_index", 1)),
         ["Episode 1", TABLE, "row 0", "frame 1"],

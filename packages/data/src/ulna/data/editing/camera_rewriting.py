@@ -73,7 +73,7 @@ def recorded_encoder(feature: Feature) -> VideoEncoderConfig:
     names = ("pix_fmt", "g", "crf", "preset", "fast_decode", "extra_options")
     given = {name: info[f"video.{name}"] for name in names if info.get(f"video.{name}") is not None}
     codec = _ENCODERS.get(str(info.get("video.codec")))
-    return RGBEncoderConfig(**given, **({"vcodec": codec} if codec else {}))
+    return RGBEncoderConfig.build({**given, **({"vcodec": codec} if codec else {})}, title=f"video of {feature.name}")
 
 
 def rewrite_cameras(

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -126,8 +128,7 @@ def converted_column(feature: Feature, column: pa.ChunkedArray, where: str) -> p
         DatasetFormatError: It holds something else than declared, or pictures that lie outside of the table.
     """
     if feature.is_numeric:
-        values = numeric_column(feature, column, where)
-        return column_array(feature, values.astype(feature.dtype, copy=False))
+        return column_array(feature, _as_declared(feature, numeric_column(feature, column, where), where))
     if feature.dtype != "image":
         return column.cast(pa.string())
     if not pa.types.is_struct(column.type):
@@ -146,3 +147,17 @@ def converted_column(feature: Feature, column: pa.ChunkedArray, where: str) -> p
 
 def _fields(column: pa.ChunkedArray, name: str, kind: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.field(name) for chunk in column.chunks]).cast(kind)
+
+
+def _as_declared(feature: Feature, values: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
+    """Return numbers in the declared dtype. Floats may lose digits, but nothing becomes another whole number."""
+    if values.dtype == feature.dtype:
+        return values
+    with np.errstate(invalid="ignore", over="ignore"):
+        declared = values.astype(feature.dtype)
+    if declared.dtype.kind != "f" and not np.array_equal(declared, values):
+        raise DatasetFormatError(
+            f"{where}: column {feature.name!r} is declared as {feature.dtype} and holds {values.dtype} values that are "
+            f"none, such as {values[declared != values].flat[0]}."
+        )
+    return declared
