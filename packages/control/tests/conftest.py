@@ -270,7 +270,7 @@ class MemoryDataset:
     def num_episodes(self) -> int:
         return len(self.saved)
 
-    def add_frame(self, frame: dict[str, Any]) -> None:
+    def add_frame(self, frame: dict[str, Any], timestamp: float | None = None) -> None:
         self.buffer.append(frame)
 
     def save_episode(self, *, wait: bool = True) -> None:

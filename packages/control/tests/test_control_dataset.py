@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -54,13 +55,14 @@ def installed(fakes, monkeypatch):
         yield made
 
 
-def config(root, *, resume=False, **dataset):
+def config(root, *, resume=False, recover=None, **dataset):
     return RecordConfig.build(
         {
             "robot": {"type": "fake_robot"},
             "teleop": {"type": "fake_leader"},
             "dataset": {"repo_id": "lab/test", "root": root, "num_episodes": 2, **TIMES, **dataset},
             "resume": resume,
+            "recover": recover,
         }
     )
 
@@ -82,6 +84,27 @@ def test_records_and_resumes_to_the_total(installed, clock, tmp_path):
     assert len(actions) == 12
     assert actions[0] == pytest.approx(installed.robot.sent[1], abs=1e-6)
     assert [r.episode_index for r in read_reports(root)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("recover", "lengths"), [(True, [12, 12, 9, 12]), (False, [12, 12, 12, 12])])
+def test_unfinished_episode_is_kept_or_removed_as_asked(installed, clock, tmp_path, recover, lengths):
+    """Going on behind an interrupted episode is refused until somebody says what becomes of it."""
+    live, root = tmp_path / "live", tmp_path / "set"
+    record(config(live, video=False), Runtime(clock=clock))
+    frames = LeRobotDataset("lab/test", live)[:9]
+    dataset = LeRobotDataset.resume("lab/test", live)
+    for frame in frames:
+        dataset.add_frame(frame)
+    dataset._recorder._current.end()
+    dataset._recorder._current.workers["observation.images.front"].finish()
+    shutil.copytree(live, root)
+    dataset.clear_episode_buffer()
+    dataset.finalize()
+    with pytest.raises(DatasetError, match="interrupted in episode 2 with 9 frames") as caught:
+        record(config(root, resume=True, num_episodes=4, video=False), Runtime(clock=clock))
+    assert "--recover=true" in caught.value.hint
+    record(config(root, resume=True, recover=recover, num_episodes=4, video=False), Runtime(clock=clock))
+    assert LeRobotDataset("lab/test", root).meta.episodes["length"] == lengths
 
 
 def test_saving_does_not_hold_up_the_session(installed, clock, tmp_path):

@@ -171,15 +171,14 @@ def test_guard_is_armed_for_every_episode(rig, fakes, clock):
     assert float(rig.dataset.saved[1][0]["observation.state"][0]) == pytest.approx(50)
 
 
-def test_slow_loop_is_measured_and_told(rig, clock, tmp_path, caplog):
-    """80 ms a read at 30 Hz: the episode ends on time with fewer frames; the true rate is stored and warned about."""
+def test_slow_loop_is_measured_and_told(rig, clock, tmp_path):
+    """80 ms a read at 30 Hz: the episode ends in time with fewer frames; its true rate is stored and told."""
     rig.robot.on_observe = lambda: clock.spend(0.08)
     result = rig.record(num_episodes=1, episode_time_s=5)
     report = result.episodes[0]
     assert report.measured_fps == pytest.approx(12.5, abs=3)
     assert report.frames == pytest.approx(5 * report.measured_fps, abs=2)
     assert report.slow
-    assert "instead of 30 Hz" in caplog.text
     assert "slower than 30 Hz: 1" in result.summary()
     assert read_reports(tmp_path) == list(result.episodes)
 

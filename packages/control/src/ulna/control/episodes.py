@@ -218,7 +218,7 @@ class _Recording:
             step = driver.step()
             for camera in step.stale:
                 self.stale.setdefault(camera, []).append(self.pending)
-            dataset.add_frame(frames.build(step.observation, step.sent))
+            dataset.add_frame(frames.build(step.observation, step.sent), loop.tick_time_s)
             self.pending += 1
             self._tell("record", index, loop, step)
         return "time"
@@ -262,13 +262,6 @@ class _Recording:
         while self.settled < len(self.reports) and self.reports[self.settled].episode_index < dataset.num_episodes:
             report, self.settled = self.reports[self.settled], self.settled + 1
             append_report(Path(dataset.root), report)
-            if report.slow:
-                logger.warning(
-                    "Episode %d ran at %.1f Hz instead of %g Hz: its timestamps run ahead of the truth.",
-                    report.episode_index,
-                    report.measured_fps,
-                    report.fps,
-                )
             call_hook(
                 "episode_saved",
                 root=Path(dataset.root),

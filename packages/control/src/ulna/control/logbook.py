@@ -12,7 +12,8 @@ from pathlib import Path
 __all__ = ["LOGBOOK_FILE", "EpisodeReport", "append_report", "ranges", "read_reports"]
 
 LOGBOOK_FILE = Path("meta", "ulna_recording.jsonl")
-"""Where the reports lie inside a dataset; one JSON object a line, one line an episode."""
+"""Where the reports lie inside a dataset: one JSON object a line. ulna-data writes a line of its own for each episode
+it stores, with the true times of the frames; lines of one episode complete each other."""
 
 
 @dataclass(frozen=True)
@@ -100,12 +101,14 @@ def read_reports(root: Path) -> list[EpisodeReport]:
     path = root / LOGBOOK_FILE
     if not path.is_file():
         return []
-    reports = []
+    known, reports = EpisodeReport.__dataclass_fields__, []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             data = json.loads(line)
         except ValueError:
             continue
+        if "ended_by" not in data:
+            continue
         data["stale_frames"] = {k: [(a, b) for a, b in v] for k, v in data["stale_frames"].items()}
-        reports.append(EpisodeReport(**data))
+        reports.append(EpisodeReport(**{key: value for key, value in data.items() if key in known}))
     return reports

@@ -48,8 +48,8 @@ class EpisodeWriter(Protocol):
         """Episodes that are durable."""
         ...
 
-    def add_frame(self, frame: dict[str, Any]) -> Any:
-        """Take a frame of the present episode."""
+    def add_frame(self, frame: dict[str, Any], timestamp: float | None = None) -> Any:
+        """Take a frame of the present episode, and when it was taken, in seconds on a steady clock."""
         ...
 
     def save_episode(self, *, wait: bool = True) -> None:

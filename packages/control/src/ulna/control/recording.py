@@ -67,6 +67,10 @@ class RecordConfig(Config):
     teleop: TeleoperatorConfig = Field(description="The teleoperator that leads.")
     dataset: DatasetRecordConfig = Field(description="The dataset, and what is recorded into it.")
     resume: bool = Field(False, description="Continue the dataset until it has `dataset.num_episodes` episodes in all.")
+    recover: bool | None = Field(
+        None,
+        description="What becomes of an episode that an interrupted recording left: kept (true) or removed (false).",
+    )
     guard: JumpGuardConfig = Field(default_factory=JumpGuardConfig, description="The first command far from the robot.")
     camera_loss: CameraLossConfig = Field(default_factory=CameraLossConfig, description="Silent cameras.")
     rest: RestConfig = Field(default_factory=RestConfig, description="Return to rest before torque is released.")
@@ -100,7 +104,8 @@ def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult
     _check_target(config, robot)
 
     def dataset() -> LeRobotDataset:
-        return open_dataset(config.dataset, robot, config.dataset.fps, resume=config.resume)
+        recover = bool(config.recover)
+        return open_dataset(config.dataset, robot, config.dataset.fps, resume=config.resume, recover=recover)
 
     result = run_recording(robot, teleop, dataset, config.plan, runtime)
     if config.dataset.push_to_hub and result.written:
@@ -108,7 +113,9 @@ def record(config: RecordConfig, runtime: Runtime | None = None) -> RecordResult
     return result
 
 
-def open_dataset(config: DatasetTarget, robot: Robot, fps: int, *, resume: bool = False) -> LeRobotDataset:
+def open_dataset(
+    config: DatasetTarget, robot: Robot, fps: int, *, resume: bool = False, recover: bool = False
+) -> LeRobotDataset:
     """Open the dataset for recording.
 
     Args:
@@ -116,6 +123,7 @@ def open_dataset(config: DatasetTarget, robot: Robot, fps: int, *, resume: bool 
         robot: Its features become those of a new dataset.
         fps: Frames a second of a new dataset.
         resume: Whether to continue an existing one.
+        recover: Whether an episode that an interrupted recording left is stored first; else it is removed.
 
     Returns:
         The dataset, open for recording.
@@ -128,7 +136,11 @@ def open_dataset(config: DatasetTarget, robot: Robot, fps: int, *, resume: bool 
     encoder = RGBEncoderConfig(vcodec=config.vcodec, threads=config.encoder_threads)
     if resume:
         return LeRobotDataset.resume(
-            config.repo_id, config.root, rgb_encoder=encoder, encoder_queue_maxsize=config.encoder_queue_maxsize
+            config.repo_id,
+            config.root,
+            rgb_encoder=encoder,
+            encoder_queue_maxsize=config.encoder_queue_maxsize,
+            recover=recover,
         )
     return LeRobotDataset.create(
         config.repo_id,
@@ -162,6 +174,7 @@ def _check_target(config: RecordConfig, robot: Robot) -> None:
     check_upload(config.dataset)
     if config.resume:
         _check_continued(config.dataset, robot)
+        _check_unfinished(config)
     else:
         check_new(config.dataset)
 
@@ -222,6 +235,19 @@ def _check_continued(wanted: DatasetRecordConfig, robot: Robot) -> None:
             ours.get(key) or (),
             needs=f"{key} of {title}",
             offers=f"the robot {robot.robot_type}",
+        )
+
+
+def _check_unfinished(config: RecordConfig) -> None:
+    """Refuse to go on while frames could still be recovered and nobody has said what becomes of them."""
+    from ulna.data import LeRobotDatasetMetadata
+
+    left = [e for e in LeRobotDatasetMetadata(config.dataset.repo_id, config.dataset.root).unfinished if e.frames]
+    if left and config.recover is None:
+        frames = ", ".join(f"episode {e.episode} with {e.frames} frames" for e in left)
+        raise DatasetError(
+            f"{config.dataset.repo_id} was interrupted in {frames}, which can be recovered.",
+            hint="Keep it as an episode: --recover=true   Record it again: --recover=false",
         )
 
 
