@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# length: the one class that users work with; most of it says what its arguments mean.
 """`LeRobotDataset`: the class users work with. Reading is done by the reader, recording by the recorder."""
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from ulna.core.errors import DatasetError, FeatureError, nearest
+from ulna.core.errors import DatasetError
 from ulna.data.column_view import ColumnView
 from ulna.data.compaction import compact
 from ulna.data.depth import DepthUnit, check_depth_unit
@@ -511,16 +512,7 @@ class LeRobotDataset:
         Raises:
             FeatureError: A name is not a column.
         """
-        chosen = [names] if isinstance(names, str) else list(names)
-        columns = [n for n, f in self.meta.parsed_features.items() if f.dtype != "video"]
-        for name in chosen:
-            if name not in columns:
-                near = nearest(name, columns)
-                raise FeatureError(
-                    f"{name!r} is not a column; the table has {columns}.",
-                    hint=f"Did you mean {near!r}?" if near else None,
-                )
-        return ColumnView(self, chosen)
+        return ColumnView.of(self, names)
 
     def set_image_transforms(self, transforms: Callable[[Any], Any]) -> None:
         """Set what is called with each picture that is read.
