@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
+from ulna.core.errors import FeatureError, nearest
+
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
@@ -24,6 +26,28 @@ class ColumnView(Sequence[Item]):
 
     def __init__(self, dataset: LeRobotDataset, names: Sequence[str]) -> None:
         self._dataset, self._names = dataset, tuple(names)
+
+    @classmethod
+    def of(cls, dataset: LeRobotDataset, names: str | Sequence[str]) -> ColumnView:
+        """Return a view, or say which name is not a column.
+
+        Args:
+            dataset: The dataset.
+            names: One name or several.
+
+        Raises:
+            FeatureError: A name is not a column.
+        """
+        chosen = [names] if isinstance(names, str) else list(names)
+        columns = [n for n, f in dataset.meta.parsed_features.items() if f.dtype != "video"]
+        for name in chosen:
+            if name not in columns:
+                near = nearest(name, columns)
+                raise FeatureError(
+                    f"{name!r} is not a column; the table has {columns}.",
+                    hint=f"Did you mean {near!r}?" if near else None,
+                )
+        return cls(dataset, chosen)
 
     def __len__(self) -> int:
         return len(self._dataset)

@@ -224,6 +224,18 @@ def to_depth(feature: Feature, value: Any, unit: DepthUnit | None) -> npt.NDArra
             f"Depth camera {feature.name!r}: expected shape {(height, width, 1)} or {(1, height, width)}, "
             f"got {given.shape}."
         )
+    dtype = np.float32 if _check_distances(feature, given) == "f" else np.uint16
+    depth = np.array(given.reshape(height, width, 1), dtype=dtype, order="C")
+    if unit is not None and unit_of(depth) != unit:
+        raise FeatureError(
+            f"Depth camera {feature.name!r} is recorded in {unit!r} since its first frame, got {given.dtype}.",
+            hint="Floats are metres, integers are millimetres; a camera keeps to one of them.",
+        )
+    return depth
+
+
+def _check_distances(feature: Feature, given: npt.NDArray[Any]) -> str:
+    """Refuse what cannot be distances; return "f" for floats, "i" for integers."""
     kind = {"f": "f", "i": "i", "u": "i"}.get(given.dtype.kind)
     if kind is None or given.dtype.itemsize < 2:
         raise FeatureError(
@@ -239,10 +251,4 @@ def to_depth(feature: Feature, value: Any, unit: DepthUnit | None) -> npt.NDArra
             hint="Give millimetres as integers; a map read with depth_output_unit='mm' is float, read it in 'm'. "
             "Pixels without a distance are 0.",
         )
-    map_ = np.array(given.reshape(height, width, 1), dtype=np.float32 if kind == "f" else np.uint16, order="C")
-    if unit is not None and unit_of(map_) != unit:
-        raise FeatureError(
-            f"Depth camera {feature.name!r} is recorded in {unit!r} since its first frame, got {given.dtype}.",
-            hint="Floats are metres, integers are millimetres; a camera keeps to one of them.",
-        )
-    return map_
+    return kind
