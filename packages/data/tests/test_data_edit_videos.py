@@ -21,8 +21,10 @@ from ulna.data import (
 from ulna.data.arrow_schema import column_array
 from ulna.data.checks.validation import validate
 from ulna.data.editing import DatasetBuilder, NewEpisode, VideoPiece
+from ulna.data.editing.video_cutting import Cut, encode_cut
 from ulna.data.features import parse_features
 from ulna.data.info import DatasetInfo
+from ulna.data.video_decoding import decoder_pool
 
 GOLDEN = Path(__file__).parent / "golden"
 CAMERA = "observation.images.cam"
@@ -97,6 +99,19 @@ def test_frames_that_depend_on_later_ones_are_copied_whole(scene: Any, tmp_path:
     expected = [64 * e + f for e, n in ((0, 9), (2, 8), (0, 9), (1, 7), (2, 8)) for f in range(n)]
     assert [made.number(dataset.numpy_item(i)[CAMERA]) for i in range(len(dataset))] == expected
     assert sound(merged.root)
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 5])
+def test_any_run_of_frames_can_be_encoded_again(tmp_path: Path, first: int) -> None:
+    """Depth maps, whose frames depend on earlier and later ones, come out as they were."""
+    dataset = LeRobotDataset("a/b", GOLDEN / "depth" / "dataset")
+    (camera,) = (key for key in dataset.meta.depth_keys if key in dataset.meta.video_keys)
+    path = dataset.meta.get_video_file_path(0, camera)
+    encode_cut(Cut(path, first / dataset.fps, 4), tmp_path / "cut.mp4", dataset.fps, {})
+    times = [frame / dataset.fps for frame in range(first, first + 4)]
+    before = decoder_pool().read(path, times, 1e-4, "gray16")
+    after = decoder_pool().read(tmp_path / "cut.mp4", [frame / dataset.fps for frame in range(4)], 1e-4, "gray16")
+    np.testing.assert_array_equal(before, after)
 
 
 def test_depth_videos_are_cut_without_a_loss(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ulna.core.errors import DatasetError, DatasetFormatError
 
 __all__ = ["Cut", "VideoFacts", "can_copy", "copy_cuts", "encode_cut", "probe"]
 
-_ENCODERS = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "libdav1d": "libsvtav1"}
+_MOST_REORDERED: Final = 16
+_ENCODERS: Final = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "libdav1d": "libsvtav1"}
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _packets(container: Any, stream: Any, cut: Cut, fps: int) -> Iterator[Any]:
     """Yield the packets of a cut in decoding order, nothing when it cannot be decoded on its own."""
     base, tick = Fraction(stream.time_base), _tick(stream, fps)
     start = round(Fraction(cut.start_s) / base)
-    container.seek(max(start, 0), stream=stream, backward=True, any_frame=False)
+    _seek(container, stream, start, tick)
     found = 0
     for packet in container.demux(stream):
         if packet.size == 0 or packet.pts is None:
@@ -108,6 +109,11 @@ def _packets(container: Any, stream: Any, cut: Cut, fps: int) -> Iterator[Any]:
         found += 1
         if found == cut.frames:
             return
+
+
+def _seek(container: Any, stream: Any, start: int, tick: Fraction) -> None:
+    """Go to a key frame that is shown at a time or before it. Files are searched by the times of decoding."""
+    container.seek(max(round(start - _MOST_REORDERED * tick), 0), stream=stream, backward=True, any_frame=False)
 
 
 def _tick(stream: Any, fps: int) -> Fraction:
@@ -202,7 +208,7 @@ def encode_cut(cut: Cut, target: Path, fps: int, described: Mapping[str, Any]) -
 def _frames(container: Any, stream: Any, cut: Cut, fps: int) -> Iterator[Any]:
     tick = _tick(stream, fps)
     start = round(Fraction(cut.start_s) / Fraction(stream.time_base))
-    container.seek(max(start, 0), stream=stream, backward=True, any_frame=False)
+    _seek(container, stream, start, tick)
     for frame in container.decode(stream):
         position = (frame.pts - start) / tick
         if position >= cut.frames - 0.5:
@@ -212,12 +218,14 @@ def _frames(container: Any, stream: Any, cut: Cut, fps: int) -> Iterator[Any]:
 
 
 def _encoder(output: Any, stream: Any, fps: int, described: Mapping[str, Any]) -> Any:
-    from ulna.data.video_encoding import RGBEncoderConfig, add_stream
+    from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig, VideoEncoderConfig
+    from ulna.data.video_encoding import add_stream
 
     context = stream.codec_context
-    name = _ENCODERS.get(context.name, _ENCODERS.get(context.codec.canonical_name, context.name))
-    chosen = {key: described.get(f"video.{key}") for key in ("g", "crf", "preset", "fast_decode", "extra_options")}
-    config = RGBEncoderConfig(
-        vcodec=name, pix_fmt=context.pix_fmt, **{k: v for k, v in chosen.items() if v is not None}
-    )
+    config: VideoEncoderConfig = DepthEncoderConfig()  # without a loss
+    if not context.pix_fmt.startswith("gray"):
+        name = _ENCODERS.get(context.name, _ENCODERS.get(context.codec.canonical_name, context.name))
+        chosen = {key: described.get(f"video.{key}") for key in ("g", "crf", "preset", "fast_decode", "extra_options")}
+        known = {key: value for key, value in chosen.items() if value is not None}
+        config = RGBEncoderConfig.build({"vcodec": name, "pix_fmt": context.pix_fmt, **known}, title=str(output.name))
     return add_stream(output, config, fps, context.height, context.width)
