@@ -56,7 +56,7 @@ def test_both_backends_give_the_same_pictures(root: Path, as_uint8: bool) -> Non
             first, second = one.numpy_item(position)[CAMERA], other.numpy_item(position)[CAMERA]
             assert first.dtype == second.dtype
             assert np.abs(first.astype(np.float64) - second).max() <= step
-        batches = [d.reader.batch([12, 0, 5, 12, 7], as_float=not as_uint8)[CAMERA] for d in (one, other)]
+        batches = [d.reader.batch([12, 0, 5, 12, 7, *range(13)], as_float=not as_uint8)[CAMERA] for d in (one, other)]
         assert np.abs(batches[0].astype(np.float64) - batches[1]).max() <= step
 
 

@@ -183,6 +183,14 @@ def test_full_disk_stops_filling(made: Any, monkeypatch: pytest.MonkeyPatch, cap
     assert len([r for r in caplog.records if "takes no more pictures" in r.message]) == 1
 
 
+def test_cache_that_cannot_be_created(made: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ULNA_HOME", str(tmp_path / "file"))
+    with pytest.raises(DatasetError, match="cannot be created") as caught:
+        LeRobotDataset("lab/scene", made("video"), frame_cache="disk")
+    assert "ULNA_HOME" in str(caught.value)
+
+
 def test_memory_cache_leaves_nothing_behind(made: Any, open_files: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """The memory goes with the dataset: no file, no open handle."""
     monkeypatch.setenv("ULNA_HOME", str(tmp_path))

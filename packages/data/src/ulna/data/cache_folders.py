@@ -29,18 +29,18 @@ def prune(folder: Path, max_bytes: int, keep: Collection[Path] = ()) -> int:
     Args:
         folder: The folder; files in it only, not below.
         max_bytes: Most space its files may take on disk.
-        keep: Files that are never removed.
+        keep: Files that are not removed, and do not count.
 
     Returns:
         Bytes that were freed.
     """
-    entries = sorted(_entries(folder))
+    entries = sorted(entry for entry in _entries(folder) if entry.path not in keep)
     surplus = sum(entry.size for entry in entries) - max_bytes
     freed = 0
     for entry in entries:
         if surplus <= freed:
             break
-        if entry.path not in keep and _remove(entry.path):
+        if _remove(entry.path):
             freed += entry.size
     if freed:
         logger.info("Removed %.1f MB that were not used lately from %s", freed / 1e6, folder)

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ulna.core.errors import FrameTimestampError
+from ulna.core.errors import DatasetError, FrameTimestampError
+from ulna.core.paths import ulna_home
 from ulna.data.depth import DepthUnit, depth_codecs
 from ulna.data.features import Feature
 from ulna.data.frame_cache import CacheKind, CameraFrames, FrameCache, content_identity
@@ -305,13 +306,19 @@ def open_frame_cache(
         The cache; None for a dataset without pictures.
 
     Raises:
-        DatasetError: The budget does not hold one frame.
+        DatasetError: The budget does not hold one frame, or the cache cannot be created.
     """
     cameras = cached_cameras(meta)
     if kind is None or not cameras:
         return None
     identity = f"{index.episodes}|{content_identity(sorted(_files(meta, index)))}" if kind == "disk" else ""
-    return FrameCache(kind, cameras, len(index), max_bytes, identity)
+    try:
+        return FrameCache(kind, cameras, len(index), max_bytes, identity)
+    except OSError as error:
+        raise DatasetError(
+            f"The frame cache ({kind}) cannot be created: {error}.",
+            hint=f"Caches on disk lie in {ulna_home() / 'cache'}; ULNA_HOME names another place.",
+        ) from error
 
 
 def _files(meta: LeRobotDatasetMetadata, index: FrameIndex) -> set[Path]:

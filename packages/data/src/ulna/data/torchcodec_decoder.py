@@ -20,6 +20,8 @@ __all__ = ["TorchcodecDecoder"]
 _BASE_BYTES: Final = 2 * 2**20
 _FRAMES_HELD: Final = 8
 _ROUNDING_S: Final = 1e-6
+_AT_ONCE: Final = 16
+"""Pictures decoded in one call: what torchcodec holds beside those that are asked for."""
 
 
 class TorchcodecDecoder:
@@ -83,19 +85,28 @@ class TorchcodecDecoder:
             DatasetFormatError: Decoding failed, or a picture has another size than `out`.
         """
         wanted, inverse = np.unique(np.asarray(times_s, dtype=np.float64), return_inverse=True)
-        pictures = self._frames(wanted, tolerance_s)
-        if out is None:
-            return pictures if np.array_equal(inverse, np.arange(len(pictures))) else pictures[inverse]
-        if out[0].shape != pictures.shape[1:]:
-            raise DatasetFormatError(
-                f"{self.path} holds pictures of {pictures.shape[2:]}; others are {out[0].shape[1:]}."
-            )
+        slots: list[list[int]] = [[] for _ in wanted]
         for slot, row in enumerate(inverse.tolist()):
-            if out[slot].dtype == np.uint8:
-                np.copyto(out[slot], pictures[row])
-            else:
-                np.divide(pictures[row], np.float32(255), out=out[slot], dtype=np.float32)
+            slots[row].append(slot)
+        for first in range(0, len(wanted), _AT_ONCE):
+            pictures = self._frames(wanted[first : first + _AT_ONCE], tolerance_s)
+            if out is None:
+                out = np.empty((len(times_s), *pictures.shape[1:]), np.uint8)
+            for row, picture in enumerate(pictures, first):
+                for slot in slots[row]:
+                    self._write(picture, out[slot])
+        assert out is not None, "at least one time is asked for"
         return out
+
+    def _write(self, picture: Pictures, out: npt.NDArray[Any]) -> None:
+        if out.shape != picture.shape:
+            raise DatasetFormatError(
+                f"{self.path} holds pictures of {picture.shape[1]}x{picture.shape[2]}; others are {out.shape[1:]}."
+            )
+        if out.dtype == np.uint8:
+            np.copyto(out, picture)
+        else:
+            np.divide(picture, np.float32(255), out=out, dtype=np.float32)
 
     def _frames(self, wanted: npt.NDArray[np.float64], tolerance_s: float) -> Pictures:
         # A time a little later is surely inside the frame, whatever was rounded.
