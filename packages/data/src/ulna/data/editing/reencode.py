@@ -180,11 +180,13 @@ def reencode_video(
     import av
 
     try:
-        decoded, written = _reencode(source, target, config, fps, key_frames)
+        stored, written = _reencode(source, target, config, fps, key_frames)
+    except DatasetError:
+        raise
     except (av.FFmpegError, ValueError) as error:
         raise DatasetError(f"Encoding {source} again with {config.encoder} failed: {error}") from error
-    if not decoded == written > 0:
-        raise DatasetError(f"{source} has {decoded} frames, of which {written} came out of the encoder.")
+    if not stored == written > 0:
+        raise DatasetError(f"{source} has {stored} frames, of which {written} came out of the encoder.")
     return written
 
 
@@ -193,8 +195,7 @@ def _reencode(
 ) -> tuple[int, int]:
     import av
 
-    decoded = written = 0
-    last = -1
+    written, last = 0, -1
     with (
         av.open(str(source)) as container,
         av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output,
@@ -203,19 +204,21 @@ def _reencode(
         stream.thread_type = "AUTO"
         context = stream.codec_context
         encoder = add_stream(output, config, fps, context.height, context.width)
+        stored = stream.frames or len(stream.index_entries)
         for frame in container.decode(stream):
             number = round(Fraction(frame.pts) * Fraction(stream.time_base) * fps)
             if number <= last:
                 raise DatasetError(f"{source} has two frames at {number / fps:.6f} s.")
+            if frame.is_corrupt:
+                raise DatasetError(f"{source} is damaged: its frame at {number / fps:.6f} s cannot be decoded in full.")
             last = number
             if frame.format.name != config.pix_fmt:
                 frame = frame.reformat(format=config.pix_fmt)
             frame.pts, frame.time_base = number, Fraction(1, fps)
             frame.pict_type = _KEY_FRAME if number in key_frames else _ANY_FRAME
-            decoded += 1
             written += _mux(output, encoder.encode(frame))
         written += _mux(output, encoder.encode())
-    return decoded, written
+    return stored, written
 
 
 def _mux(output: Any, packets: Any) -> int:
