@@ -344,3 +344,14 @@ os._exit(9)
     assert read.meta.stats is not None
     assert read.meta.stats[VIDEO]["count"].tolist() == [len(read)]
     assert read.meta.stats[VIDEO]["max"].item() == pytest.approx(metres(len(read) - 1).max(), abs=HALF_STEP)
+
+
+def test_float_maps_in_a_table_keep_every_bit(tmp_path: Path) -> None:
+    with LeRobotDataset.create("lab/depth", 15, features(image="image"), tmp_path / "set") as dataset:
+        dataset.add_frame({TABLE: metres(0), "task": "t"})
+        dataset.save_episode()
+    for unit, scale in (("m", 1.0), ("mm", 1000.0)):
+        read = LeRobotDataset("lab/depth", tmp_path / "set", depth_output_unit=unit)  # type: ignore[arg-type]
+        wanted = (metres(0).astype(np.float64) * scale).astype(np.float32)
+        np.testing.assert_array_equal(read.numpy_item(0)[TABLE][0], wanted[..., 0])
+        np.testing.assert_array_equal(read.get_raw_item(0)[TABLE].numpy()[0], wanted[..., 0])
