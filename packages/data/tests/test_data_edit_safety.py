@@ -30,6 +30,7 @@ from ulna.data.editing import DatasetBuilder, replacement
 from ulna.data.editing.blocks import EpisodeBlock
 from ulna.data.features import parse_features
 from ulna.data.info import DatasetInfo
+from ulna.data.location import hub_cache
 
 GOLDEN = Path(__file__).parent / "golden"
 CAMERA = "observation.images.cam"
@@ -102,6 +103,28 @@ def test_leftovers_are_named_and_removed(scene: Any, tmp_path: Path) -> None:
     assert {folder for folder in left if any(str(folder) in str(p.remedy) for p in named)} == set(left)
     delete_episodes(root, [0])
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+def test_a_link_to_a_dataset_stays_a_link(scene: Any, tmp_path: Path) -> None:
+    """The folder that it leads to is edited, on its own disk."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "home").mkdir()
+    scene().record(tmp_path / "disk/set", LENGTHS)
+    link = tmp_path / "home/set"
+    link.symlink_to(tmp_path / "disk/set")
+    assert delete_episodes(link, [1]).num_episodes == 3
+    assert link.is_symlink()
+    assert LeRobotDataset("a/b", tmp_path / "disk/set").num_episodes == 3
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["set"]
+
+
+def test_what_was_pulled_is_not_edited_in_place(scene: Any, tmp_path: Path) -> None:
+    """Other programs rely on a revision being what it is."""
+    root = hub_cache() / "datasets--a--b" / "0123"
+    scene().record(root, LENGTHS)
+    with pytest.raises(DatasetError, match=r"pulled from the Hub(.|\n)*output_dir"):
+        delete_episodes(root, [1])
+    assert delete_episodes(root, [1], tmp_path / "out").num_episodes == 3
 
 
 CHILD = """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ulna.core.errors import DatasetError, DatasetNotFinishedError
 from ulna.data.editing.replacement import prepared_folder, remove_leftovers, replace_dataset
 from ulna.data.layout import INFO_PATH, STATS_PATH, TASKS_PATH
-from ulna.data.location import new_root
+from ulna.data.location import hub_cache, new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.timing import RECORDING_LOG
 from ulna.data.workspace import Workspace
@@ -112,19 +112,21 @@ def place_for(meta: LeRobotDatasetMetadata, output_dir: str | os.PathLike[str] |
     Raises:
         DatasetError: The folder is taken, or in-place editing would lose something.
     """
-    name = repo_id or meta.repo_id
-    if output_dir is None and name == meta.repo_id:
-        _refuse_loss(meta)
-        return Place(name, meta.root.absolute(), in_place=True)
+    name, original = repo_id or meta.repo_id, meta.root.resolve()
     folder = Path(output_dir) if output_dir is not None else None
-    if folder is not None and folder.absolute() == meta.root.absolute():
+    if (folder is None and name == meta.repo_id) or (folder is not None and folder.resolve() == original):
         _refuse_loss(meta)
-        return Place(name, folder.absolute(), in_place=True)
+        return Place(name, original, in_place=True)
     return Place(name, new_root(name, folder).absolute(), in_place=False)
 
 
 def _refuse_loss(meta: LeRobotDatasetMetadata) -> None:
-    """Refuse to replace a dataset of which not everything can be read."""
+    """Refuse to replace a dataset of which not everything can be read, or that others rely on as it is."""
+    if meta.root.resolve().is_relative_to(hub_cache().resolve()):
+        raise DatasetError(
+            f"{meta.root} is what was pulled from the Hub, and is not edited in place.",
+            hint="Give a folder for the result: output_dir, or --output on the command line.",
+        )
     if meta.left_out:
         raise DatasetError(
             f"Editing {meta.root} in place would lose the episodes {meta.left_out}, whose files are not whole.",
@@ -142,6 +144,7 @@ def _held(root: Path) -> Iterator[None]:
         raise DatasetError(
             f"{root} is in use by a recording or another edit.", hint="Wait until that has ended, then try again."
         )
+    held = workspace.folder.stat().st_ino
     try:
         if unfinished:
             raise DatasetNotFinishedError(
@@ -150,9 +153,12 @@ def _held(root: Path) -> Iterator[None]:
             )
         yield
     finally:
-        workspace.unlock()
-        if not unfinished:
-            shutil.rmtree(workspace.folder, ignore_errors=True)
+        # After a replacement the folder of that name, if there is one, belongs to a recorder that has just begun.
+        ours = workspace.folder.is_dir() and workspace.folder.stat().st_ino == held
+        if ours and not unfinished:
+            workspace.remove()
+        else:
+            workspace.unlock()
 
 
 def carry_side_files(root: Path, target: Path, *, renumbered: bool) -> Sequence[Path]:

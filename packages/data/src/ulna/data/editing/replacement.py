@@ -71,7 +71,7 @@ def leftovers(root: Path) -> list[Path]:
     Args:
         root: Folder of the dataset, which is whole.
     """
-    root = root.absolute()
+    root = root.resolve()
     found = [path for path in (_sibling(root, _NEW), _sibling(root, _OLD)) if path.exists()]
     return found + sorted(root.parent.glob(f".{_escaped(root.name)}.{_BUILDING}-*"))
 
@@ -100,7 +100,7 @@ def finish_replacement(root: Path) -> bool:
     Returns:
         Whether there was anything to complete.
     """
-    root = root.absolute()
+    root = root.resolve()
     new, old = _sibling(root, _NEW), _sibling(root, _OLD)
     if root.exists() or not (new.is_dir() and old.is_dir()):
         return False
@@ -121,10 +121,12 @@ def flush_tree(folder: Path) -> None:
         folder: An existing folder.
     """
     for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_symlink():
+            continue
         if path.is_dir():
             fsync_dir(path)
         elif path.stat().st_nlink == 1:  # a file that has a second name is an old one and lies there already
-            with path.open("rb+") as file:
+            with path.open("rb+" if os.access(path, os.W_OK) else "rb") as file:
                 os.fsync(file.fileno())
     fsync_dir(folder)
 
@@ -139,7 +141,7 @@ def replace_dataset(root: Path, prepared: Path) -> None:
     Raises:
         DatasetError: The folders cannot be renamed; the old dataset is in its place.
     """
-    root, prepared = root.absolute(), prepared.absolute()
+    root, prepared = root.resolve(), prepared.absolute()
     new, old = _sibling(root, _NEW), _sibling(root, _OLD)
     try:
         if prepared != new:

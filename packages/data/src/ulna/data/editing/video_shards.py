@@ -156,13 +156,14 @@ def _layout(runs: Sequence[_Run], limit: float, keep_files: bool) -> list[_File]
     """Distribute runs over files. A whole old file stays in one piece; of others, each episode can begin a new file."""
     files: list[_File] = []
     for run in runs:
-        for part in [run] if run.is_whole or run.size < limit else [_Run(run.facts, [p]) for p in run.pieces]:
+        whole = run.is_whole or run.size < limit or keep_files
+        for part in [run] if whole else [_Run(run.facts, [piece]) for piece in run.pieces]:
             last = files[-1].runs if files else []
             fits = (
                 bool(last)
+                and not keep_files
                 and files[-1].size + part.size < limit
                 and last[-1].facts.signature == part.facts.signature
-                and (not keep_files or last[-1].pieces[-1].path == part.pieces[0].path)
             )
             if fits:
                 last.append(part)
