@@ -291,6 +291,16 @@ def test_memory_is_bounded(videos: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert max(held) <= 2
 
 
+def test_a_frame_that_waits_keeps_no_neighbour(videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames are read many at once, and held one by one."""
+    held: list[Any] = []
+    monkeypatch.setattr("ulna.data.streaming.finish", lambda item, *_, **__: held.append(item) or item)
+    for _ in stream_of(videos, buffer_size=20):
+        pass
+    assert len(held) == 53
+    assert all(value.base is None for item in held for value in item.values() if isinstance(value, np.ndarray))
+
+
 def test_only_the_rows_of_an_episode_are_kept(root: Path) -> None:
     """A row group of many episodes, as other software writes it, is cut; the whole is not kept for one of them."""
     (path,) = (root / "data").rglob("*.parquet")

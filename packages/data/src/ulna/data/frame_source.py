@@ -21,6 +21,7 @@ from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.reader import DatasetReader
 from ulna.data.remote import LocalCopies, RemoteFiles
 from ulna.data.streaming_order import Segment, ShuffleBuffer, groups, runs
+from ulna.data.video_backends import BackendName
 from ulna.data.video_decoding import decoder_pool
 
 __all__ = ["FrameSource"]
@@ -39,6 +40,7 @@ class FrameSource:
         tolerance_s: Allowed deviation of times.
         depth_output_unit: Unit of depth maps.
         lanes: Episodes, and files of each kind, that are open at once.
+        backend: What decodes colour videos.
         on_failure: Told of each frame that cannot be read; it raises, or the frame is left out.
 
     Raises:
@@ -55,12 +57,13 @@ class FrameSource:
         depth_output_unit: DepthUnit,
         *,
         lanes: int,
+        backend: BackendName = "pyav",
         on_failure: OnFailure,
     ) -> None:
         self._meta, self._lanes, self._on_failure = meta, lanes, on_failure
         self._rows = EpisodeRows(meta.root, meta.info.data_path, meta.parsed_features, lanes + 1)
         self._reader = DatasetReader(
-            meta, episodes, delta_timestamps, tolerance_s, depth_output_unit=depth_output_unit, store=self._rows
+            meta, episodes, delta_timestamps, tolerance_s, depth_output_unit, store=self._rows, backend=backend
         )
         self._held: dict[int, Item | None] = {}
         self._copies: LocalCopies | None = None
@@ -133,7 +136,7 @@ class FrameSource:
             self._rows.select(int(row.starts[episode]), int(row.lengths[episode]))
             neighbours = list(part)
             try:
-                self._held.update(zip(neighbours, self._reader.items(neighbours), strict=True))
+                self._held.update(zip(neighbours, map(_on_its_own, self._reader.items(neighbours)), strict=True))
             except UlnaError:
                 for position in neighbours:
                     self._held[position] = self._one(position)
@@ -170,6 +173,14 @@ class FrameSource:
         data = table.data_files[episode].path(here, info.data_path)
         videos = [files[episode].path(here, info.video_template, key) for key, files in table.video_files.items()]
         return [path.as_posix() for path in (data, *videos)]
+
+
+def _on_its_own(item: Item) -> Item:
+    """Copy arrays that are parts of larger ones: a frame that waits would keep all its neighbours in memory."""
+    return {
+        name: value.copy() if isinstance(value, np.ndarray) and value.base is not None else value
+        for name, value in item.items()
+    }
 
 
 def _with_next(things: Iterable[list[Segment]]) -> Iterator[tuple[list[Segment], list[Segment] | None]]:

@@ -32,6 +32,7 @@ from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.remote import RemoteFiles
 from ulna.data.streaming_order import Segment, generator, part_of, segments
 from ulna.data.tensors import finish
+from ulna.data.video_backends import BackendName, choose_backend
 
 __all__ = ["StreamingLeRobotDataset"]
 
@@ -69,6 +70,7 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         shuffle: Whether the order is random.
         return_uint8: Whether pictures are uint8 instead of float32 in [0, 1].
         depth_output_unit: Unit of depth maps: `mm` or `m`.
+        video_backend: Video decoder, see `LeRobotDataset`.
         repo_type: Kind of Hub repository, `dataset` or `bucket`.
         token: Token of the Hub, if it is not the one that is logged in.
         files: Where the dataset is, if neither on this machine nor on the Hub.
@@ -108,6 +110,7 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         *,
         return_uint8: bool = False,
         depth_output_unit: DepthUnit = "mm",
+        video_backend: str | None = None,
         repo_type: Literal["dataset", "bucket"] = "dataset",
         token: str | bool | None = None,
         files: RemoteFiles | None = None,
@@ -125,6 +128,7 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         self.image_transforms = image_transforms
         self.tolerance_s, self.return_uint8, self.shuffle = tolerance_s, return_uint8, shuffle
         self.depth_output_unit = check_depth_unit(depth_output_unit)
+        self._decoding: BackendName = choose_backend(video_backend)
         self.buffer_size, self.max_num_shards = buffer_size, max_num_shards
         self.seed = seed if rng is None else int(rng.integers(2**63))
         self.on_error = on_error
@@ -343,6 +347,7 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
             self.tolerance_s,
             self.depth_output_unit,
             lanes=self.max_num_shards,
+            backend=self._decoding,
             on_failure=self._on_failure,
         )
         try:
