@@ -22,7 +22,7 @@ def test_info_as_text_and_json(scene: Any, tmp_path: Path) -> None:
         "7 at 30 fps, 0.2 s",
         "task 0",
         "video 48x64x3: height, width, channels",
-        "in 6 files",
+        "in 8 files",
     ):
         assert part in text.stdout
     facts = json.loads(CliRunner().invoke(app, ["info", "lab/scene", "--root", str(tmp_path / "set"), "--json"]).stdout)

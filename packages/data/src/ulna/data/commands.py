@@ -58,7 +58,10 @@ def info(
 
 
 def _facts(meta: LeRobotDatasetMetadata) -> dict[str, Any]:
+    from ulna.data.timing import read_timings, summary
+
     lengths = meta.episodes.lengths
+    timings = {e: t for e, t in read_timings(meta.root).items() if e < meta.total_episodes}
     files = [path for path in meta.root.rglob("*") if path.is_file()]
     return {
         "repo_id": meta.repo_id,
@@ -68,6 +71,7 @@ def _facts(meta: LeRobotDatasetMetadata) -> dict[str, Any]:
         "fps": meta.fps,
         "episodes": meta.total_episodes,
         "frames": meta.total_frames,
+        "measured": summary(timings, meta.fps),
         "seconds": round(meta.total_frames / meta.fps, 3),
         "episode_length": {"shortest": int(lengths.min()), "longest": int(lengths.max())} if len(lengths) else None,
         "tasks": list(meta.tasks),
@@ -91,6 +95,7 @@ def _text(facts: dict[str, Any]) -> str:
         ("format", facts["codebase_version"]),
         ("episodes", f"{facts['episodes']}{span}"),
         ("frames", f"{facts['frames']} at {facts['fps']} fps, {facts['seconds']:.1f} s"),
+        *_rates(facts["measured"]),
         ("size", f"{facts['bytes'] / 1e6:.1f} MB in {facts['files']} files"),
         *_numbered("task", facts["tasks"]),
         *[(name, _feature(feature)) for name, feature in facts["features"].items()],
@@ -98,6 +103,18 @@ def _text(facts: dict[str, Any]) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join([facts["repo_id"], *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def _rates(measured: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Tell how fast the episodes were really recorded."""
+    if measured is None:
+        return []
+    rate = (
+        f"{measured['mean_fps']:.2f} fps measured, slowest {measured['slowest_fps']:.2f} in episode "
+        f"{measured['slowest']}, longest gap {measured['worst_gap_s']:.3f} s in episode {measured['worst_gap_episode']}"
+    )
+    wrong = f"{len(measured['differ'])} episodes differ from the declared rate: {measured['differ'][:10]}"
+    return [("rate", rate), *([("rate", wrong)] if measured["differ"] else [])]
 
 
 def _numbered(name: str, values: Sequence[str]) -> list[tuple[str, str]]:

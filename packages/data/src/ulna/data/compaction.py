@@ -24,7 +24,7 @@ from ulna.data.episodes import write_rows
 from ulna.data.layout import EPISODES_TEMPLATE, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.sketch_files import SKETCHES_TEMPLATE, read_sketch_file, write_sketch_file
-from ulna.data.video_concat import concatenate
+from ulna.data.video_concat import concatenate, video_form
 from ulna.data.workspace import Workspace
 
 __all__ = ["compact"]
@@ -93,13 +93,16 @@ class _Job:
         self._rewrite_rows(_renamed(data), spans)
 
     def _plan(self, files: Sequence[FileId], template: str, key: str, limit: float) -> list[_Shard]:
-        """Group consecutive files so that each group stays below the size limit."""
+        """Group consecutive files of one form so that each group stays below the size limit."""
         ordered = list(dict.fromkeys(files[e] for e in self.episodes))
         groups: list[list[FileId]] = []
         size = 0.0
+        form: Any = None
         for file in ordered:
-            more = file.path(self.meta.root, template, key).stat().st_size
-            if not groups or size + more >= limit:
+            path = file.path(self.meta.root, template, key)
+            more, before = path.stat().st_size, form
+            form = video_form(path) if key else None
+            if not groups or size + more >= limit or form != before:
                 groups.append([])
                 size = 0.0
             groups[-1].append(file)

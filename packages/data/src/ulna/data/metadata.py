@@ -9,6 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ class LeRobotDatasetMetadata:
             row: The episode.
         """
         with self._lock:
-            self._new_rows.append(row)
+            self._new_rows.append(replace(row, stats={}))  # read from the file when wanted: memory stays flat
 
     def reload_episodes(self) -> None:
         """Read the episode table again, after files were compacted. For recorders.

@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,6 +23,7 @@ __all__ = [
     "log_timing",
     "read_log",
     "read_timings",
+    "summary",
 ]
 
 RECORDING_LOG: Final = "meta/ulna_recording.jsonl"
@@ -148,6 +149,32 @@ def log_timing(root: Path, episode: int, fps: int, timing: EpisodeTiming) -> Non
         OSError: The disk is full or does not answer.
     """
     append_log(root, {"episode_index": episode, "fps": fps, **asdict(timing)})
+
+
+def summary(timings: Mapping[int, EpisodeTiming], fps: float) -> dict[str, Any] | None:
+    """Say in short how fast the episodes were recorded whose frames came with their times.
+
+    Args:
+        timings: Episode to timing.
+        fps: The declared rate.
+
+    Returns:
+        Number of `episodes`, `mean_fps`, the `slowest` episode and its `slowest_fps`, the `worst_gap_s` and its
+        `worst_gap_episode`, and which episodes `differ` from the declared rate; None where nothing is known.
+    """
+    rates = {e: t.measured_fps for e, t in timings.items() if t.clock == "caller" and t.measured_fps is not None}
+    if not rates:
+        return None
+    slowest, worst = min(rates, key=rates.__getitem__), max(rates, key=lambda e: timings[e].worst_gap_s)
+    return {
+        "episodes": len(rates),
+        "mean_fps": sum(timings[e].frames - 1 for e in rates) / sum(timings[e].duration_s for e in rates),
+        "slowest": slowest,
+        "slowest_fps": rates[slowest],
+        "worst_gap_s": timings[worst].worst_gap_s,
+        "worst_gap_episode": worst,
+        "differ": [e for e in rates if timings[e].differs_from(fps)],
+    }
 
 
 def read_timings(root: Path) -> dict[int, EpisodeTiming]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ulna.core.errors import DatasetError
 
-__all__ = ["concatenate"]
+__all__ = ["concatenate", "video_form"]
 
 
 def concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
@@ -35,28 +35,53 @@ def concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
         raise DatasetError(f"Joining {len(sources)} videos to {target} failed: {error}") from error
 
 
+def video_form(path: Path) -> tuple[Any, ...]:
+    """Return what two videos must have in common to be joined: codec, size, pixel format, headers, time base.
+
+    Args:
+        path: A video.
+
+    Raises:
+        DatasetError: It cannot be read.
+    """
+    import av
+
+    try:
+        with av.open(str(path)) as container:
+            return _form(container.streams.video[0])
+    except av.FFmpegError as error:
+        raise DatasetError(f"{path} cannot be read: {error}") from error
+
+
+def _form(stream: Any) -> tuple[Any, ...]:
+    context = stream.codec_context
+    return (
+        context.name,
+        context.width,
+        context.height,
+        context.pix_fmt,
+        bytes(context.extradata or b""),
+        stream.time_base,
+    )
+
+
 def _concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
     import av
 
-    frames = 0
+    frames, form = 0, video_form(sources[0])
     with av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output:
         stream: Any = None
-        shape: Any = None
         last_dts = None
         for source in sources:
             with av.open(str(source)) as container:
                 old: Any = container.streams.video[0]
-                found = (
-                    old.codec_context.name,
-                    old.codec_context.width,
-                    old.codec_context.height,
-                    old.codec_context.pix_fmt,
-                )
                 if stream is None:
-                    stream, shape = output.add_stream_from_template(old, opaque=True), found
+                    stream = output.add_stream_from_template(old, opaque=True)
                     stream.time_base = old.time_base
-                elif found != shape:
-                    raise DatasetError(f"{source} is {found} and cannot be joined to {sources[0]}, which is {shape}.")
+                elif (found := _form(old)) != form:
+                    raise DatasetError(
+                        f"{source} is {found[:4]} and cannot be joined to {sources[0]}, which is {form[:4]}."
+                    )
                 tick = Fraction(1, fps) / Fraction(old.time_base)
                 offset = round(frames * tick)
                 packet: Any

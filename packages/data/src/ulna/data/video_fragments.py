@@ -7,6 +7,7 @@ ends the packets are copied, not encoded again, into a plain mp4 with its index 
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -35,7 +36,7 @@ def whole_lengths(path: Path, fps: int) -> list[int]:
 
     lengths, highest = [], -1
     try:
-        with av.open(str(path)) as container:
+        with _WholeBoxes(path) as file, av.open(file, format="mp4") as container:
             for count, (frame, _) in enumerate(_packets(container, fps), 1):
                 highest = max(highest, frame)
                 if highest + 1 == count:
@@ -72,7 +73,8 @@ def _copy(source: Path, target: Path, fps: int, frames: int) -> int:
 
     copied = 0
     with (
-        av.open(str(source)) as container,
+        _WholeBoxes(source) as file,
+        av.open(file, format="mp4") as container,
         av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output,
     ):
         old: Any = container.streams.video[0]
@@ -85,6 +87,52 @@ def _copy(source: Path, target: Path, fps: int, frames: int) -> int:
             output.mux(packet)
             copied += 1
     return copied
+
+
+class _WholeBoxes(io.RawIOBase):
+    """The part of an mp4 in front of a box that is cut off, which FFmpeg would not open.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("rb")
+        self._end = self._measure(path.stat().st_size)
+
+    def _measure(self, size: int) -> int:
+        end, position = 0, 0
+        while position + 8 <= size:
+            self._file.seek(position)
+            header = self._file.read(8)
+            length = int.from_bytes(header[:4], "big")
+            if length < 8 or position + length > size:
+                break
+            position += length
+            if header[4:] != b"moof":  # a fragment is whole when the box with its frame is
+                end = position
+        self._file.seek(0)
+        return end
+
+    def read(self, size: int = -1) -> bytes:
+        left = max(self._end - self._file.tell(), 0)
+        return self._file.read(left if size < 0 else min(size, left))
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(self._end + offset) if whence == io.SEEK_END else self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
 
 
 def _packets(container: Any, fps: int) -> Iterator[tuple[int, Any]]:
