@@ -19,6 +19,10 @@ from ulna.data.video_backends import PictureLayout, Pictures, Targets, file_iden
 __all__ = ["VideoDecoder"]
 
 _GRAY16: Final = frozenset({"gray10le", "gray12le", "gray14le", "gray16le"})
+_ONE_THREAD: Final[dict[str, Any]] = (
+    {"threads": 1} if "threads" in (av.video.reformatter.VideoReformatter.reformat.__doc__ or "") else {}
+)
+"""Conversion of one picture takes a tenth of a millisecond: handing it to threads of its own takes longer."""
 _BASE_BYTES: Final = 2**20
 """Memory of an open video without any picture: tables of FFmpeg and its input buffer."""
 _INDEX_BYTES: Final = 48
@@ -161,9 +165,11 @@ class VideoDecoder:
         height, width = frame.height, frame.width
         if width % _SCALER_STEP:
             # FFmpeg's conversion to planes leaves the columns behind the last whole step unwritten.
-            packed = _rows(self._convert.reformat(frame, format="rgb24").planes[0], np.uint8)[:height, : 3 * width]
+            packed = _rows(self._convert.reformat(frame, format="rgb24", **_ONE_THREAD).planes[0], np.uint8)[
+                :height, : 3 * width
+            ]
             return list(packed.reshape(height, width, 3).transpose(2, 0, 1))
-        green, blue, red = self._convert.reformat(frame, format="gbrp").planes
+        green, blue, red = self._convert.reformat(frame, format="gbrp", **_ONE_THREAD).planes
         return [_rows(plane, np.uint8)[:height, :width] for plane in (red, green, blue)]
 
     def _seek(self, time_s: float, tolerance_s: float) -> None:
@@ -177,7 +183,7 @@ class VideoDecoder:
         while True:
             self._container.seek(max(target, 0), stream=self._stream, backward=True, any_frame=False)
             frames = self._container.decode(self._stream)
-            first = next(frames, None)
+            first: Any = next(frames, None)
             self._frames = frames if first is None else itertools.chain([first], frames)
             if first is None or first.pts * self._base <= time_s + tolerance_s or target <= 0:
                 return
