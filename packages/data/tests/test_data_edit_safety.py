@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import builtins
 import errno
 import hashlib
 import os
@@ -15,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -175,30 +175,36 @@ def test_a_kill_leaves_the_old_or_the_new(scene: Any, tmp_path: Path) -> None:
     assert seen == {3, 4}
 
 
-def test_every_file_is_opened_a_fixed_number_of_times(
-    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("camera", [None, "video"])
+def test_files_are_opened_as_often_whatever_the_number_of_episodes(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, camera: str | None
 ) -> None:
     """LeRobot reads the episode table once for each episode, which takes hours for ten thousand."""
-    root = tmp_path / "set"
-    scene().record(root, [1] * 30)
     opened: list[str] = []
-    real, real_open = pq.ParquetFile.__init__, builtins.open
 
-    def parquet_file(self: Any, source: Any, *args: Any, **kwargs: Any) -> None:
-        opened.append(str(source))
-        real(self, source, *args, **kwargs)
+    def counted(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
 
-    def plain(file: Any, *args: Any, **kwargs: Any) -> Any:
-        opened.append(str(file))
-        return real_open(file, *args, **kwargs)
+        def call(source: Any, *args: Any, **kwargs: Any) -> Any:
+            opened.append(f"{name} {source}")
+            return real(source, *args, **kwargs)
 
-    monkeypatch.setattr(pq.ParquetFile, "__init__", parquet_file)
-    monkeypatch.setattr(builtins, "open", plain)
-    delete_episodes(root, [3], tmp_path / "out")
-    inside = [path for path in opened if path.startswith(str(root))]
-    assert inside
-    assert max(inside.count(path) for path in inside) <= 6
-    assert len(inside) <= 30
+        monkeypatch.setattr(owner, name, call)
+
+    made, counts = scene(camera), []
+    for episodes in (3, 12):
+        made.record(tmp_path / str(episodes), [1] * episodes)
+    for name in ("ParquetFile", "read_table", "read_schema", "read_metadata"):
+        counted(pq, name)
+    counted(av, "open")
+    counted(Path, "open")
+    counted(Path, "read_text")
+    for episodes in (3, 12):
+        root, before = tmp_path / str(episodes), len(opened)
+        delete_episodes(root, [1], tmp_path / f"out{episodes}")
+        counts.append(sorted(Path(entry).name for entry in opened[before:] if str(root) in entry))
+    assert counts[0] == counts[1]
+    assert len(counts[0]) < 30
 
 
 def test_ten_thousand_episodes_take_seconds(tmp_path: Path) -> None:
