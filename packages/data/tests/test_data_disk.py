@@ -123,6 +123,7 @@ def watched(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         file.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("camera", ["video", "image"])
 @pytest.mark.parametrize("eager", [False, True], ids=["entries wait", "entries at once"])
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="the model finds files through /proc")
@@ -200,6 +201,7 @@ def used(disk: Path) -> tuple[int, int]:
     return found.f_blocks - found.f_bavail, found.f_files - found.f_favail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["blocks", "files"])
 @pytest.mark.parametrize("camera", ["video", "image"])
 def test_disk_is_full_at_any_write(

@@ -122,6 +122,7 @@ def kill_and_finish(killer: Killer, root: Path, seed: int) -> dict[str, int]:
     return seen
 
 
+@pytest.mark.slow
 def test_killed_at_random_instants_nothing_finished_is_lost(
     killers: list[Killer], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
