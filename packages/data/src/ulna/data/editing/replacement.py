@@ -153,7 +153,7 @@ def replace_dataset(root: Path, prepared: Path) -> None:
     except OSError as error:
         raise DatasetError(
             f"{root} could not be replaced by its new version: {error}. It is as it was.",
-            hint=f"The new version lies in {new}.",
+            hint="Close programs that hold its files open, or choose a folder of its own for the result.",
         ) from error
     shutil.rmtree(old, ignore_errors=True)
 
