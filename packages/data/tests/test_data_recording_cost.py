@@ -10,6 +10,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import threading
 import tracemalloc
 from pathlib import Path
@@ -25,7 +26,9 @@ from ulna.data import LeRobotDataset, RGBEncoderConfig
 from ulna.data.commands import app
 from ulna.data.depth_recording import begin_camera
 from ulna.data.features import Feature
+from ulna.data.language import language_feature_info
 from ulna.data.png import encode_png
+from ulna.data.recovery import finalize_interrupted, recover_episodes
 from ulna.data.timing import EpisodeTiming, append_log, read_log, read_timings
 from ulna.data.video_codecs import encoder_options
 from ulna.data.video_fragments import whole_lengths
@@ -315,8 +318,6 @@ def test_recording_goes_on_behind_the_recovered_episode(scene: Any, tmp_path: Pa
 
 def left_behind(made: Any, root: Path, frames: int) -> None:
     """Lay out a dataset of two episodes as a kill in the third leaves it."""
-    import shutil
-
     live = root.with_name("live")
     dataset = made.record(live, [2, 3], finalize=False)
     for frame in range(frames):
@@ -328,3 +329,60 @@ def left_behind(made: Any, root: Path, frames: int) -> None:
     shutil.copytree(live, root)
     dataset.clear_episode_buffer()
     dataset.finalize()
+
+
+def test_everything_a_row_can_hold_is_recovered(tmp_path: Path) -> None:
+    """Numbers of any shape, texts, language and depth, in videos and in the table: as an episode that was saved."""
+    size = {"shape": (16, 32, 1), "names": ["height", "width", "channels"], "info": {"is_depth_map": True}}
+    features = {
+        "grid": {"dtype": "int16", "shape": (2, 3), "names": None},
+        "on": {"dtype": "bool", "shape": (1,), "names": None},
+        "said": {"dtype": "string", "shape": (1,), "names": None},
+        "depth.video": {"dtype": "video", **size},
+        "depth.table": {"dtype": "image", **size},
+        **language_feature_info(),
+    }
+    row = {"role": "user", "content": "lift it", "style": "task_aug", "timestamp": 0.0, "camera": None}
+
+    def add(dataset: LeRobotDataset) -> None:
+        for frame in range(5):
+            depth = np.full((16, 32, 1), 500 + 100 * frame, np.uint16)
+            dataset.add_frame(
+                {
+                    "grid": np.full((2, 3), frame, np.int16),
+                    "on": np.array([frame % 2 == 0]),
+                    "said": f"frame {frame} äöü",
+                    "depth.video": depth,
+                    "depth.table": depth,
+                    "language_persistent": [row],
+                    "task": "see" if frame < 3 else "think",
+                }
+            )
+
+    live, root = tmp_path / "live", tmp_path / "set"
+    dataset = LeRobotDataset.create("lab/all", 30, features, live)
+    add(dataset)
+    episode = dataset._recorder._current  # type: ignore[union-attr]
+    assert episode is not None
+    episode.end()
+    for worker in episode.workers.values():
+        worker.finish()
+    shutil.copytree(live, root)
+    dataset.clear_episode_buffer()
+    add(dataset)
+    dataset.save_episode()
+    dataset.finalize()
+    assert recover_episodes(root) == [0]
+    assert finalize_interrupted(root)
+    saved, recovered = LeRobotDataset("lab/all", live), LeRobotDataset("lab/all", root)
+    assert recovered.meta.episodes["length"] == [5]
+    for position in range(5):
+        wanted, item = saved.numpy_item(position), recovered.numpy_item(position)
+        assert wanted.keys() == item.keys()
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(item[name], value, err_msg=name)
+    assert saved.meta.stats is not None
+    assert recovered.meta.stats is not None
+    for name, stats in saved.meta.stats.items():
+        for key, value in stats.items():
+            np.testing.assert_allclose(recovered.meta.stats[name][key], value, rtol=2e-3, err_msg=f"{name} {key}")
