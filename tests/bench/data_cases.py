@@ -260,7 +260,7 @@ def random_items(dataset: Any, seconds: float, label: str = "random items") -> N
     emit(label, rate(step, seconds), "items/s")
 
 
-def loader_items(dataset: Any, workers: int, seconds: float) -> None:
+def loader_items(dataset: Any, workers: int, seconds: float, kind: str = "") -> None:
     """Read batches of 8 through torch's loader, in random order."""
     import torch
 
@@ -268,7 +268,7 @@ def loader_items(dataset: Any, workers: int, seconds: float) -> None:
     start = time.perf_counter()
     batches = iter(loader)
     next(batches)
-    label = f"loader, {workers} workers"
+    label = f"loader, {workers} workers{kind}"
     emit(f"{label}: first batch", time.perf_counter() - start, "s")
 
     def endless() -> Iterator[Any]:
@@ -290,18 +290,26 @@ def loader_items(dataset: Any, workers: int, seconds: float) -> None:
 
 
 def read_videos(codec: str, backend: str) -> None:
-    """Random items, then two neighbouring frames at a time, then two workers."""
+    """Random items, then two neighbouring frames at a time; pictures as floats and as bytes."""
     name = f"video_{codec}"
-    dataset = opened(name, video_backend=backend)
-    random_items(dataset, 3)
-    random_items(opened(name, video_backend=backend, return_uint8=True), 3, "random items, uint8")
     neighbours = {key: [-1 / FPS, 0.0] for key in CAMERAS}
-    windowed = opened(name, video_backend=backend, delta_timestamps=neighbours)
-    random_items(windowed, 3, "windows of 2 neighbours")
-    # A new dataset: LeRobot's workers die when their parent has read before.
+    for label, options in (("", {}), (", uint8", {"return_uint8": True})):
+        random_items(opened(name, video_backend=backend, **options), 3, f"random items{label}")
+        windowed = opened(name, video_backend=backend, delta_timestamps=neighbours, **options)
+        random_items(windowed, 3, f"windows of 2 neighbours{label}")
+    if library == "ulna":
+        cached = opened(name, video_backend=backend, episodes=[0], frame_cache="ram", return_uint8=True)
+        for position in range(len(cached)):
+            cached[position]
+        random_items(cached, 2, "random items, uint8, cached")
+
+
+def load_videos(codec: str, backend: str) -> None:
+    """Two workers, batches of 8. A process of its own: LeRobot's workers die when their parent has read before."""
+    name = f"video_{codec}"
     loader_items(opened(name, video_backend=backend), 2, 8)
     if library == "ulna":
-        random_items(opened(name, video_backend=backend, episodes=[0], frame_cache="ram"), 2, "cached in memory")
+        loader_items(opened(name, video_backend=backend, return_uint8=True), 2, 5, ", uint8")
 
 
 def read_pictures() -> None:
@@ -432,6 +440,10 @@ CASES: dict[str, Callable[[], None]] = {
     "read h264, pyav": lambda: read_videos("h264", "pyav"),
     "read AV1, torchcodec": lambda: read_videos("libsvtav1", "torchcodec"),
     "read h264, torchcodec": lambda: read_videos("h264", "torchcodec"),
+    "load AV1, pyav": lambda: load_videos("libsvtav1", "pyav"),
+    "load h264, pyav": lambda: load_videos("h264", "pyav"),
+    "load AV1, torchcodec": lambda: load_videos("libsvtav1", "torchcodec"),
+    "load h264, torchcodec": lambda: load_videos("h264", "torchcodec"),
     "read pictures in the table": read_pictures,
     "import the reader": import_reader,
     "build": build,
