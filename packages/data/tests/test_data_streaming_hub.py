@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from huggingface_hub import HfFileSystem, close_session, constants
-from torch.utils.data import DataLoader
 
 from ulna.core.errors import DatasetError
 from ulna.data import StreamingLeRobotDataset
@@ -58,11 +58,13 @@ def test_a_stream_from_the_hub(hub: LocalHub) -> None:
     assert hub.requests["GET resolve"] - before == 2
 
 
-def test_workers_stream_from_the_hub(hub: LocalHub) -> None:
-    """Workers fetch their own shares."""
+def test_readers_share_the_hub(hub: LocalHub) -> None:
+    """Copies of the stream, as workers get them, fetch their own shares; no process is forked beside the server."""
     stream = StreamingLeRobotDataset(REPO, buffer_size=2)
-    loader: Any = DataLoader(stream, batch_size=2, num_workers=2, multiprocessing_context="fork")
-    assert sorted(int(i) for batch in loader for i in batch["index"]) == list(range(9))
+    copies = [pickle.loads(pickle.dumps(stream)) for _ in range(2)]
+    shares = [numbers(copy.read_part(part, 2)) for part, copy in enumerate(copies)]
+    assert sorted(shares[0] + shares[1]) == list(range(9))
+    assert [path.name for path in stream.root.iterdir()] == ["meta"]
 
 
 def test_the_commit_is_held(hub: LocalHub) -> None:
