@@ -334,3 +334,22 @@ def test_marks_are_applied_in_one_pass(scene: Any, tmp_path: Path) -> None:
     write_marks(root, Marks((9,)))
     with pytest.raises(DatasetError, match=r"ulna_marks.json: There is no episode 9"):
         apply_marks(root)
+
+
+def test_statistics_of_relative_actions_stay_or_are_said_to_go(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No episode knows of them: they are kept while the episodes stay, else there is a warning."""
+    root = copy("edit_recompute_relative", tmp_path / "set")
+    before = LeRobotDataset("a/b", root).meta.stats
+    assert before is not None
+    after = modify_tasks(root, "x").meta.stats
+    assert after is not None
+    for name, value in before["action"].items():
+        np.testing.assert_array_equal(after["action"][name], value)
+    caplog.clear()
+    fewer = delete_episodes(root, [0])
+    assert "relative actions perhaps" in caplog.text
+    rows = np.stack([fewer.numpy_item(i)["action"] for i in range(len(fewer))])
+    assert fewer.meta.stats is not None
+    np.testing.assert_array_equal(fewer.meta.stats["action"]["max"], rows.max(axis=0))

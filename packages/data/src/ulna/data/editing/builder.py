@@ -26,7 +26,7 @@ from ulna.data.editing.blocks import EpisodeBlock, NewEpisode, VideoPiece
 from ulna.data.editing.measuring import camera_summary
 from ulna.data.editing.places import carry_side_files
 from ulna.data.editing.replacement import building_folder, flush_tree, replace_dataset
-from ulna.data.editing.stats_columns import fill_stats, index_stats, stats_of
+from ulna.data.editing.stats_columns import RENUMBERED, differ, fill_stats, index_stats, stats_of
 from ulna.data.editing.table_shards import TableShards, conform
 from ulna.data.editing.video_shards import write_videos
 from ulna.data.episodes import VideoSpan
@@ -274,6 +274,9 @@ class DatasetBuilder:
         }
         chosen = (({n: v for n, v in stats.items() if n in told}, sketches) for stats, sketches in parts)
         found = {**self._whole_stats, **merged_stats(chosen, checked=True)}
+        for name, known in self._whole_stats.items():
+            if name not in RENUMBERED and differ(known, found[name]):
+                found[name] = known  # somebody has put other statistics there on purpose, such as of relative actions
         return {name: found[name] for name in self.info.features if name in found}
 
     def _write_videos(self, key: str, pieces: Sequence[VideoPiece]) -> list[VideoSpan]:

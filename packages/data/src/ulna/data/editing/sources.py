@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ulna.core.constants import ACTION
 from ulna.core.errors import DatasetFormatError
 from ulna.data.editing.blocks import EpisodeBlock, VideoPiece
+from ulna.data.editing.stats_columns import differ
 from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.quantiles import EpisodeSketches
@@ -22,6 +25,8 @@ from ulna.data.sketch_files import read_sketch_file
 from ulna.data.timing import read_log
 
 __all__ = ["blocks", "episode_rows"]
+
+logger = logging.getLogger(__name__)
 
 _BLOCK_BYTES: Final = 64 * 2**20
 _WRITTEN_ANEW: Final = frozenset(
@@ -202,9 +207,25 @@ def episode_rows(meta: LeRobotDatasetMetadata, episodes: Sequence[int]) -> tuple
     if not tables:
         return pa.table({}), sketches
     whole = pa.concat_tables(tables, promote_options="permissive")
+    _note_other_stats(meta, whole)
     position = np.argsort(whole["episode_index"].to_numpy(), kind="stable")
     kept = [name for name in whole.column_names if _is_kept(name, meta)]
     return whole.select(kept).take(pa.array(position[list(episodes)], pa.int64())), sketches
+
+
+def _note_other_stats(meta: LeRobotDatasetMetadata, rows: pa.Table) -> None:
+    """Say when the dataset has statistics of actions that are not those of its rows, which no episode knows of."""
+    recorded, names = (meta.recorded_stats or {}).get(ACTION), [f"stats/{ACTION}/{key}" for key in ("min", "max")]
+    if recorded is None or any(name not in rows.column_names or rows[name].null_count for name in names):
+        return
+    low, high = (np.array(rows[name].to_pylist(), dtype=np.float64) for name in names)
+    if differ(recorded, {"min": low.min(axis=0), "max": high.max(axis=0)}):
+        logger.warning(
+            "%s: the statistics of %r in stats.json are not those of its rows, but of relative actions perhaps. When "
+            "episodes go or come they are computed from the rows; ulna dataset edit recompute-stats makes others.",
+            meta.root,
+            ACTION,
+        )
 
 
 def _is_kept(name: str, meta: LeRobotDatasetMetadata) -> bool:

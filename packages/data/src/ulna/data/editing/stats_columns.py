@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from ulna.core.errors import DatasetFormatError
 from ulna.data.arrow_schema import numeric_column
 from ulna.data.features import Feature
-from ulna.data.stats import QUANTILES, Stats, array_stats
+from ulna.data.stats import QUANTILES, FeatureStats, Stats, array_stats
 
-__all__ = ["RENUMBERED", "fill_stats", "index_stats", "stats_of", "stats_table"]
+__all__ = ["RENUMBERED", "differ", "fill_stats", "index_stats", "stats_of", "stats_table"]
 
 RENUMBERED: Final = ("index", "episode_index", "frame_index", "task_index")
 _ORDER: Final = ("min", "max", "mean", "std", "count", *QUANTILES)
@@ -174,6 +174,19 @@ def _computed(known: Columns, feature: Feature, table: pa.Table, lengths: npt.ND
         stats[episode] = {feature.name: array_stats(values[stop - int(lengths[episode]) : stop])}
     filled = stats_table(stats, {feature.name: feature})
     return {name: filled[name].combine_chunks() for name in filled.column_names}
+
+
+def differ(a: FeatureStats, b: FeatureStats) -> bool:
+    """Say whether two statistics of one feature cannot be of the same values: their extremes are not the same.
+
+    Args:
+        a: Statistics.
+        b: Others.
+    """
+    if not {"min", "max"} <= a.keys() & b.keys() or np.shape(a["min"]) != np.shape(b["min"]):
+        return True
+    spread = 1e-4 * (1e-9 + np.max(np.abs([a["min"], a["max"], b["min"], b["max"]])))
+    return any(bool((np.abs(a[key] - b[key]) > spread).any()) for key in ("min", "max"))
 
 
 def stats_of(table: pa.Table, episodes: int) -> list[Stats]:
