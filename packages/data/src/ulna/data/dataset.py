@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
 from ulna.core.errors import DatasetError
+from ulna.core.files import make_dirs
 from ulna.data.column_view import ColumnView
 from ulna.data.compaction import compact
 from ulna.data.depth import DepthUnit, check_depth_unit
@@ -201,7 +202,7 @@ class LeRobotDataset:
         settings = RecorderSettings(colour, encoder_queue_maxsize, when_full, depth)
         backend = choose_backend(video_backend)
         folder = new_root(repo_id, root)
-        folder.mkdir(parents=True, exist_ok=True)
+        make_dirs(folder)
         info.save(folder)
         write_tasks(folder, {})
         try:
