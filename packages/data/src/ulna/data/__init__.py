@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from ulna.data.metadata import LeRobotDatasetMetadata as LeRobotDatasetMetadata
     from ulna.data.meter import DataMeter as DataMeter
     from ulna.data.multi import MultiLeRobotDataset as MultiLeRobotDataset
+    from ulna.data.recovery import UnfinishedEpisode as UnfinishedEpisode
+    from ulna.data.recovery import finalize_interrupted as finalize_interrupted
+    from ulna.data.recovery import find_unfinished as find_unfinished
+    from ulna.data.recovery import recover_episodes as recover_episodes
     from ulna.data.stats import aggregate_stats as aggregate_stats
     from ulna.data.streaming import StreamingLeRobotDataset as StreamingLeRobotDataset
     from ulna.data.tensors import collate_items as collate_items
@@ -50,6 +54,7 @@ _HOME = {
     "MultiLeRobotDataset": "multi",
     "RGBEncoderConfig": "video_codecs",
     "StreamingLeRobotDataset": "streaming",
+    "UnfinishedEpisode": "recovery",
     "add_features": "editing.features",
     "aggregate_stats": "stats",
     "build_dataset_frame": "features",
@@ -61,12 +66,15 @@ _HOME = {
     "recompute_stats": "editing.recompute",
     "reencode_dataset": "editing.reencode",
     "delete_episodes": "editing.episodes",
+    "finalize_interrupted": "recovery",
+    "find_unfinished": "recovery",
     "hw_features_to_dataset_features": "features",
     "language_feature_info": "language",
     "language_styles": "language",
     "merge_datasets": "editing.merging",
     "modify_features": "editing.features",
     "modify_tasks": "editing.tasks",
+    "recover_episodes": "recovery",
     "register_language_style": "language",
     "remove_feature": "editing.features",
     "split_dataset": "editing.episodes",
@@ -82,6 +90,7 @@ __all__ = [
     "MultiLeRobotDataset",
     "RGBEncoderConfig",
     "StreamingLeRobotDataset",
+    "UnfinishedEpisode",
     "add_features",
     "aggregate_stats",
     "augment_dataset_with_quantiles",
@@ -92,6 +101,8 @@ __all__ = [
     "convert_v21_dataset",
     "crop_dataset_roi",
     "delete_episodes",
+    "finalize_interrupted",
+    "find_unfinished",
     "hw_features_to_dataset_features",
     "language_feature_info",
     "language_styles",
@@ -99,6 +110,7 @@ __all__ = [
     "modify_features",
     "modify_tasks",
     "recompute_stats",
+    "recover_episodes",
     "reencode_dataset",
     "register_language_style",
     "remove_feature",
