@@ -225,6 +225,18 @@ def test_small_tensors_travel_together(made: Any) -> None:
     assert len(pieces) == 2
 
 
+@pytest.mark.parametrize("as_uint8", [True, False])
+def test_workers_decode_into_shared_memory(made: Any, as_uint8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a worker sends lies in memory that the parent sees from the start, windows included."""
+    monkeypatch.setattr(reading, "_in_worker", lambda: True)
+    for deltas in (None, {CAMERA: [-1 / 30, 0.0]}):
+        dataset = LeRobotDataset("lab/scene", made("video"), delta_timestamps=deltas, return_uint8=as_uint8)
+        items = dataset.__getitems__([3, 8, 3])
+        assert collate_items(items)[CAMERA].is_shared()
+        for position, item in zip([3, 8, 3], items, strict=True):
+            assert equal(item[CAMERA], dataset[position][CAMERA])
+
+
 def test_collate_of_other_items() -> None:
     """Items that no dataset of ours made are collated as torch does."""
     assert collate_items([{"a": 1}, {"a": 2}])["a"].tolist() == [1, 2]

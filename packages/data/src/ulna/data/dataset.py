@@ -475,7 +475,7 @@ class LeRobotDataset:
             IndexError: Beyond the end.
             DatasetFormatError: A file contradicts the metadata.
         """
-        columns = self.reader.batch(positions, as_float=not self.return_uint8)
+        columns = self.reader.batch(positions, as_float=not self.return_uint8, to_send=True)
         return batch_items(columns, len(positions), self._cameras, self.image_transforms)
 
     def numpy_item(self, position: int) -> Item:

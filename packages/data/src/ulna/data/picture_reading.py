@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -82,12 +83,15 @@ class PictureReader:
         self._depth, self._unit = depth_codecs(meta.parsed_features), depth_unit
         self._backend: BackendName = backend
 
-    def read(self, wanted: Mapping[str, Sequence[Place]], *, as_float: bool) -> dict[str, Pictures]:
+    def read(
+        self, wanted: Mapping[str, Sequence[Place]], *, as_float: bool, to_send: bool = False
+    ) -> dict[str, Pictures]:
         """Read pictures of several cameras.
 
         Args:
             wanted: Camera to the frames that are wanted, in any order, repeats allowed.
             as_float: Whether colours are float32 in [0, 1], else uint8. Depth maps are float32 always.
+            to_send: Whether a worker of a torch DataLoader will send them to its parent.
 
         Returns:
             Camera to one picture for each place, channels first.
@@ -96,7 +100,8 @@ class PictureReader:
             FrameTimestampError: A video has no frame at the time; episode, frame and file are named.
             DatasetFormatError: A file cannot be decoded.
         """
-        requests = [_Request(self, key, places, as_float) for key, places in wanted.items()]
+        room = _shared if to_send and _in_worker() else np.empty
+        requests = [_Request(self, key, places, as_float, room) for key, places in wanted.items()]
         _run([job for request in requests for job in request.jobs()])
         return {request.key: request.result() for request in requests}
 
@@ -205,9 +210,11 @@ class PictureReader:
 class _Request:
     """The pictures of one camera: what is in the cache is copied at once, the rest is left to jobs."""
 
-    def __init__(self, reader: PictureReader, key: str, places: Sequence[Place], as_float: bool) -> None:
+    def __init__(
+        self, reader: PictureReader, key: str, places: Sequence[Place], as_float: bool, room: Callable[..., Array]
+    ) -> None:
         self.key = key
-        self._reader, self._as_float, self._size = reader, as_float, len(places)
+        self._reader, self._as_float, self._size, self._room = reader, as_float, len(places), room
         self._slots: dict[int, list[int]] = {}
         self._stacked: Array | None = None
         self._cells: dict[int, Array] = {}
@@ -254,7 +261,7 @@ class _Request:
         dtype = np.dtype(np.float32 if self._as_float and not cached else np.uint8)
         alone = len(set(sizes.values())) == 1 and not self._cells and not cached
         if alone:
-            self._stacked = np.empty((self._size, 3, *next(iter(sizes.values()))), dtype)
+            self._stacked = self._room((self._size, 3, *next(iter(sizes.values()))), dtype)
         for path, part in by_file.items():
             for slot, _ in part:
                 room = self._stacked[slot] if self._stacked is not None else np.empty((3, *sizes[path]), dtype)
@@ -344,6 +351,15 @@ def cached_cameras(meta: LeRobotDatasetMetadata) -> dict[str, CameraFrames]:
                 found[key] = CameraFrames((1, height, width), "uint16")
         elif feature.is_camera:
             found[key] = CameraFrames((channels, height, width))
+    return found
+
+
+def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return room in memory that other processes can be given, so that a batch is not copied again to send it."""
+    torch = sys.modules["torch"]
+    tensor = torch.empty(0, dtype=torch.uint8 if dtype == np.uint8 else torch.float32)
+    storage = torch.UntypedStorage._new_shared(math.prod(shape) * dtype.itemsize)  # as torch's own collate function
+    found: Array = tensor.set_(storage, 0, shape).numpy()
     return found
 
 

@@ -203,12 +203,13 @@ class DatasetReader:
             for n in range(len(positions))
         ]
 
-    def batch(self, positions: Sequence[int], *, as_float: bool = False) -> dict[str, Any]:
+    def batch(self, positions: Sequence[int], *, as_float: bool = False, to_send: bool = False) -> dict[str, Any]:
         """Return several items as columns.
 
         Args:
             positions: Positions in the opened dataset, in any order, repeats allowed.
             as_float: Whether colour pictures are float32 in [0, 1].
+            to_send: Whether a worker of a torch DataLoader will send the batch to its parent.
 
         Returns:
             The keys of an item, each with an array (B, ...), or a list where values are texts or differ in size.
@@ -234,7 +235,7 @@ class DatasetReader:
             elif not self._features[name].is_camera:
                 columns[name] = _texts(self._features[name], rows, rows.starts[:, None] + frames[name])
         if self._image_keys or self._video_keys:
-            self._add_picture_columns(columns, rows, frames, as_float)
+            self._add_picture_columns(columns, rows, frames, as_float, to_send)
         tasks = self._numbers("task_index", rows, here).tolist()
         columns["task"] = [self._task(task, where) for task, where in zip(tasks, rows.wheres, strict=True)]
         return columns
@@ -267,7 +268,7 @@ class DatasetReader:
         return values
 
     def _add_picture_columns(
-        self, columns: dict[str, Any], rows: _Rows, frames: Mapping[str, Ints], as_float: bool
+        self, columns: dict[str, Any], rows: _Rows, frames: Mapping[str, Ints], as_float: bool, to_send: bool
     ) -> None:
         wanted: dict[str, list[Place]] = {}
         for key in (*self._image_keys, *self._video_keys):
@@ -276,7 +277,7 @@ class DatasetReader:
             for n, where in enumerate(rows.wheres):
                 first, start, table = rows.positions[n] - where.frame, int(rows.starts[n]), rows.tables[n]
                 places += [Place(where.episode, f, first + f, table, start + f) for f in chosen[n]]
-        for key, found in self._pictures.read(wanted, as_float=as_float).items():
+        for key, found in self._pictures.read(wanted, as_float=as_float, to_send=to_send).items():
             size = frames[key].shape[1] if key in frames else 0
             if isinstance(found, np.ndarray):
                 columns[key] = found.reshape(-1, size, *found.shape[1:]) if size else found

@@ -34,6 +34,16 @@ class _Whole:
         )
 
 
+def _tensor(torch: Any, array: np.ndarray[Any, Any]) -> Any:
+    """Return an array as a tensor; if a tensor owns its memory, as that one, which may lie in shared memory."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if torch.is_tensor(owner) and owner.nbytes == array.nbytes and array.flags.c_contiguous:
+        return owner.view(array.shape)
+    return torch.from_numpy(array)
+
+
 class BatchItem(Item):
     """An item that was read together with others. Otherwise a plain dict, and one when it is copied or sent.
 
@@ -76,7 +86,7 @@ def batch_items(
     parts: dict[str, Sequence[Any]] = {}
     for key, value in columns.items():
         if isinstance(value, np.ndarray):
-            stacked[key] = torch.from_numpy(value)
+            stacked[key] = _tensor(torch, value)
             parts[key] = stacked[key].unbind(0)
         else:
             stacked[key] = parts[key] = [torch.from_numpy(v) if isinstance(v, np.ndarray) else v for v in value]
