@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("ULNA_HOME", str(home / "ulna"))
     monkeypatch.setenv("HF_LEROBOT_HOME", str(home / "lerobot"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")  # what is not here is an error, not a question to the network
 
 
 @dataclass(frozen=True)
@@ -140,3 +141,24 @@ def open_files() -> Any:
         return len(list(Path("/proc/self/fd").iterdir()))
 
     return count
+
+
+@pytest.fixture
+def local_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    """A stand-in of the Hub that the real client connects to."""
+    pytest.importorskip("huggingface_hub")
+    from huggingface_hub import HfFileSystem, close_session, constants
+
+    from ulna.testing.hub import LocalHub
+
+    with LocalHub() as server:
+        monkeypatch.setenv("HF_ENDPOINT", server.url)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+        monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
+        HfFileSystem.clear_instance_cache()
+        yield server
+        close_session()

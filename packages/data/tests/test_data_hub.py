@@ -5,12 +5,10 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import close_session, constants
 from typer.testing import CliRunner
 
 from ulna.core.errors import DatasetError, DatasetNotFinishedError
@@ -25,17 +23,8 @@ REPO = "lab/arm"
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LocalHub]:
-    with LocalHub() as server:
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
-        monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
-        yield server
-        close_session()
+def hub(local_hub: LocalHub) -> LocalHub:
+    return local_hub
 
 
 @pytest.fixture

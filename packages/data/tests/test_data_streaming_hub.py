@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import HfFileSystem, close_session, constants
 
 from ulna.core.errors import DatasetError
 from ulna.data import StreamingLeRobotDataset
@@ -21,25 +19,15 @@ REPO = "lab/arm"
 
 
 @pytest.fixture
-def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, scene: Any) -> Iterator[LocalHub]:
+def hub(local_hub: LocalHub, tmp_path: Path, scene: Any) -> LocalHub:
     """The stand-in, with a dataset of 3 episodes and 9 frames in several files."""
     scene("video").record(tmp_path / "set", [2, 3, 4], video_files_size_in_mb=0.001, data_files_size_in_mb=0.001)
     found = [path for path in (tmp_path / "set").rglob("*") if path.is_file()]
     files = {path.relative_to(tmp_path / "set").as_posix(): path.read_bytes() for path in found}
     repository = Repository()
     repository.tags["v3.0"] = repository.commit("main", files, "a dataset")
-    with LocalHub() as server:
-        server.repositories[f"datasets/{REPO}"] = repository
-        monkeypatch.setenv("HF_ENDPOINT", server.url)
-        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
-        monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no token"))
-        monkeypatch.setenv("HF_TOKEN", "hf_of_nobody")
-        HfFileSystem.clear_instance_cache()
-        yield server
-        close_session()
+    local_hub.repositories[f"datasets/{REPO}"] = repository
+    return local_hub
 
 
 def numbers(stream: Any) -> list[int]:

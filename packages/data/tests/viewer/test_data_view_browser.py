@@ -47,9 +47,12 @@ key => {
 }
 """
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium: install one (apt-get install chromium), or name it in ULNA_CHROMIUM"
-)
+pytestmark = [
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no Chromium: install one (apt-get install chromium), or name it in ULNA_CHROMIUM"
+    ),
+]
 Start = Callable[[Path], Any]
 
 
