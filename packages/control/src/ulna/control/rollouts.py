@@ -125,12 +125,14 @@ class _Recorder:
     def __post_init__(self) -> None:
         self._frames = None if self.dataset is None else FrameBuilder(self.dataset.features, self.task)
 
-    def add(self, observation: Mapping[str, Any], sent: Mapping[str, Any], stale: tuple[str, ...]) -> None:
+    def add(
+        self, observation: Mapping[str, Any], sent: Mapping[str, Any], stale: tuple[str, ...], time_s: float
+    ) -> None:
         if self.dataset is None or self._frames is None:
             return
         for camera in stale:
             self.stale.setdefault(camera, []).append(self.pending)
-        self.dataset.add_frame(self._frames.build(observation, sent))
+        self.dataset.add_frame(self._frames.build(observation, sent), time_s)
         self.pending += 1
 
     def end(self, episode: RolloutEpisode | None) -> None:
@@ -259,7 +261,7 @@ class _Rollout:
             action = self.engine.act(observation)
             goal = guard.limit(action, observation) if guard.active else action
             sent = self.robot.send_action(goal)
-            recorder.add(observation, sent, stale)
+            recorder.add(observation, sent, stale, loop.tick_time_s)
             if self.runtime.on_tick is not None:
                 self.runtime.on_tick(Tick("rollout", number, loop.tick_time_s, observation, action, sent, stale))
             if self.judge is not None and self.judge():
