@@ -189,9 +189,7 @@ def test_language_in_a_table_must_be_declared(tmp_path: Path) -> None:
 
 def test_language_columns_have_fixed_names(tmp_path: Path) -> None:
     declared = {"words": {"dtype": "language", "shape": (1,), "names": None}}
-    with pytest.raises(
-        FeatureError, match="'words': language columns are called language_persistent and"
-    ):
+    with pytest.raises(FeatureError, match="'words': language columns are called language_persistent and"):
         LeRobotDataset.create("lab/words", 10, declared, tmp_path / "set")
 
 

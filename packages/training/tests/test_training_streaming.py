@@ -144,7 +144,8 @@ def test_several_datasets(toy_config: Make, root: Path, recorder: Any, tmp_path:
     several = DatasetConfig(repo_id=["me/toy", "me/more"], root=tmp_path)
     result = train(toy_config(dataset=several, steps=60, policy_drop_n_last_frames=2), observers=[recorder])
     assert recorder.losses[-1] < recorder.losses[0] / 5
-    assert list(read_metrics(result.output_dir))[-1]["epoch"] == pytest.approx(8 + 4 * 8 / 49)  # 49 frames are 7 batches
+    # 49 frames are 7 batches.
+    assert list(read_metrics(result.output_dir))[-1]["epoch"] == pytest.approx(8 + 4 * 8 / 49)
     resumed = TrainPipelineConfig.from_checkpoint(result.output_dir, steps=62)
     assert resumed.dataset.repo_id == ["me/toy", "me/more"]
     assert train(resumed).step == 62

@@ -139,11 +139,9 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         self._folder = Path()
         self.episodes = None if episodes is None else [int(e) for e in episodes]
         here = None if files or force_cache_sync else self._find_here(root, must=not streaming)
-        if here is not None:
-            self.meta = here
-        else:
+        if here is None:
             self._files = files or RemoteFiles.on_hub(repo_id, revision=revision, repo_type=repo_type, token=token)
-            self.meta = self._fetch_metadata(self._files)
+        self.meta = here or self._fetch_metadata(self._files)
         self._cameras = frozenset(self.meta.camera_keys) - frozenset(self.meta.depth_keys)
         self.set_delta_timestamps(delta_timestamps)
         self._index = FrameIndex(self.meta.episodes.starts, self.meta.episodes.lengths, self.episodes)
@@ -165,7 +163,8 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         is_pulled = snapshot_commit(folder) is not None
         return meta if must or not is_pulled or _is_whole(meta, self.episodes) else None
 
-    def _fetch_metadata(self, files: RemoteFiles) -> LeRobotDatasetMetadata:
+    def _fetch_metadata(self, files: RemoteFiles | None) -> LeRobotDatasetMetadata:
+        assert files is not None
         self._folder = Path(tempfile.mkdtemp(prefix="ulna-stream-"))
         weakref.finalize(self, _remove, self._folder, os.getpid())
         for path in files.sizes():
