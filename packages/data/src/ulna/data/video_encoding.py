@@ -22,9 +22,19 @@ from ulna.data.stats import FeatureStats
 from ulna.data.video_codecs import RGBEncoderConfig, VideoEncoderConfig
 from ulna.data.video_fragments import FRAGMENTED, copy_packets
 
-__all__ = ["EncodedVideo", "RGBEncoderConfig", "VideoEncoder", "add_stream", "live_path", "probe_video", "try_encoder"]
+__all__ = [
+    "EncodedVideo",
+    "RGBEncoderConfig",
+    "VideoEncoder",
+    "add_stream",
+    "live_path",
+    "mux_packets",
+    "probe_video",
+    "try_encoder",
+]
 
 _ALIGNED = 32
+_MOST_AHEAD = 64
 _OPENING = threading.Lock()
 
 
@@ -88,10 +98,10 @@ class VideoEncoder(PictureWorker[EncodedVideo]):
             for picture in self._pictures():
                 frame = self._frame(picture)
                 frame.pts, frame.time_base = frames, Fraction(1, self._fps)
-                packets += _mux(container, stream.encode(frame))
+                packets += mux_packets(container, stream.encode(frame))
                 stats.add(picture)
                 frames += 1
-            packets += _mux(container, stream.encode())
+            packets += mux_packets(container, stream.encode())
         if packets != frames:
             raise DatasetError(f"{frames} frames went into the encoder and {packets} came out.")
         kept = self._kept(frames)
@@ -114,9 +124,21 @@ class VideoEncoder(PictureWorker[EncodedVideo]):
         return av.VideoFrame.from_ndarray(picture, format="rgb24")
 
 
-def _mux(container: Any, packets: Any) -> int:
+def mux_packets(container: Any, packets: Any) -> int:
+    """Write what came out of an encoder, and count it.
+
+    Args:
+        container: A PyAV output container.
+        packets: Packets of an encoder whose time base is the distance of two frames.
+
+    Returns:
+        How many there were.
+    """
     count = 0
     for packet in packets:
+        # libx265 invents decoding times where a video is shorter than it looks ahead; nothing is reordered then.
+        if packet.dts is None or not 0 <= packet.pts - packet.dts <= _MOST_AHEAD:
+            packet.dts = packet.pts
         container.mux(packet)
         count += 1
     return count

@@ -136,9 +136,17 @@ class _WholeBoxes(io.RawIOBase):
 
 
 def _packets(container: Any, fps: int) -> Iterator[tuple[int, Any]]:
-    """Yield the number of the frame and the packet, in decoding order."""
+    """Yield the number of the frame and the packet, in decoding order.
+
+    Fragments have no edit list: where an encoder reorders frames, all of them are late by as much as it looks ahead.
+    The first packet is the key frame that is shown first, so it tells by how much.
+    """
     stream = container.streams.video[0]
     tick = Fraction(1, fps) / Fraction(stream.time_base)
+    late = None
     for packet in container.demux(stream):
         if packet.size:
+            late = packet.pts if late is None else late
+            packet.pts -= late
+            packet.dts -= late
             yield round(packet.pts / tick), packet

@@ -20,7 +20,7 @@ from ulna.data.features import Feature
 from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig, VideoEncoderConfig
-from ulna.data.video_encoding import add_stream, probe_video
+from ulna.data.video_encoding import add_stream, mux_packets, probe_video
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
@@ -216,14 +216,6 @@ def _reencode(
                 frame = frame.reformat(format=config.pix_fmt)
             frame.pts, frame.time_base = number, Fraction(1, fps)
             frame.pict_type = _KEY_FRAME if number in key_frames else _ANY_FRAME
-            written += _mux(output, encoder.encode(frame))
-        written += _mux(output, encoder.encode())
+            written += mux_packets(output, encoder.encode(frame))
+        written += mux_packets(output, encoder.encode())
     return stored, written
-
-
-def _mux(output: Any, packets: Any) -> int:
-    count = 0
-    for packet in packets:
-        output.mux(packet)
-        count += 1
-    return count

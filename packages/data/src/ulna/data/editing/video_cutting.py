@@ -189,6 +189,8 @@ def encode_cut(cut: Cut, target: Path, fps: int, described: Mapping[str, Any]) -
     """
     import av
 
+    from ulna.data.video_encoding import mux_packets
+
     try:
         with av.open(str(cut.path)) as container, av.open(str(target), "w", format="mp4") as output:
             stream: Any = container.streams.video[0]
@@ -196,9 +198,9 @@ def encode_cut(cut: Cut, target: Path, fps: int, described: Mapping[str, Any]) -
             count = 0
             for frame in _frames(container, stream, cut, fps):
                 frame.pts, frame.time_base, frame.pict_type = count, Fraction(1, fps), 0
-                output.mux(encoder.encode(frame))
+                mux_packets(output, encoder.encode(frame))
                 count += 1
-            output.mux(encoder.encode())
+            mux_packets(output, encoder.encode())
     except av.FFmpegError as error:
         raise DatasetError(f"Encoding {cut.frames} frames of {cut.path} again failed: {error}") from error
     if count != cut.frames:
