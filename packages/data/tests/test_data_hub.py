@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -276,3 +278,14 @@ def test_dataset_pushes_itself(hub: LocalHub, recorded: Path) -> None:
     LeRobotDataset(REPO, recorded).push_to_hub(private=True, tags=["so101"])
     assert hub.dataset(REPO).private
     assert "so101" in hub.dataset(REPO).files()["README.md"].decode()
+
+
+def test_commands_in_a_process_of_their_own(hub: LocalHub, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the client has been loaded before, as it is for everybody who types the command."""
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    program = "from ulna.data.commands import app; app()"
+    for words, said in ((["push", str(recorded), REPO], REPO), (["pull", REPO], "snapshots")):
+        command = [sys.executable, "-c", program, *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert said in done.stdout

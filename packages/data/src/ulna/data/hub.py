@@ -73,6 +73,7 @@ def _endpoint() -> str | None:
 def _library(purpose: str) -> Any:
     try:
         import huggingface_hub
+        import huggingface_hub.errors  # nothing else loads it before the first request
     except ImportError as error:
         raise MissingDependencyError("huggingface_hub", purpose, "pip install 'ulna-data[hub]'") from error
     return huggingface_hub
