@@ -67,7 +67,7 @@ def _export(dataset: str, root: Path | None, episode: int, save: Path | None) ->
 
     meta = LeRobotDatasetMetadata(dataset, root)
     meta.episodes.row(episode)
-    settings = {"spawn": True} if save is None else {"file": save}
+    settings = {} if save is None else {"file": save}
     config = TrackerConfig.choose({"type": "rerun", **settings})
     with make_tracker(config, f"{meta.repo_id} episode {episode}") as tracker:
         frames = export_episode(meta, episode, tracker)
