@@ -21,7 +21,7 @@ from ulna.data import (
 from ulna.data.arrow_schema import column_array
 from ulna.data.checks.validation import validate
 from ulna.data.editing import DatasetBuilder, NewEpisode, VideoPiece
-from ulna.data.editing.video_cutting import Cut, encode_cut
+from ulna.data.editing.video_cutting import encode_cut
 from ulna.data.features import parse_features
 from ulna.data.info import DatasetInfo
 from ulna.data.video_decoding import decoder_pool
@@ -107,7 +107,7 @@ def test_any_run_of_frames_can_be_encoded_again(tmp_path: Path, first: int) -> N
     dataset = LeRobotDataset("a/b", GOLDEN / "depth" / "dataset")
     (camera,) = (key for key in dataset.meta.depth_keys if key in dataset.meta.video_keys)
     path = dataset.meta.get_video_file_path(0, camera)
-    encode_cut(Cut(path, first / dataset.fps, 4), tmp_path / "cut.mp4", dataset.fps, {})
+    encode_cut(VideoPiece(path, first / dataset.fps, 4), tmp_path / "cut.mp4", dataset.fps, {})
     times = [frame / dataset.fps for frame in range(first, first + 4)]
     before = decoder_pool().read(path, times, 1e-4, "gray16")
     after = decoder_pool().read(tmp_path / "cut.mp4", [frame / dataset.fps for frame in range(4)], 1e-4, "gray16")

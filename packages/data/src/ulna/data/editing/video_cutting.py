@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ulna.core.errors import DatasetError, DatasetFormatError
+from ulna.data.editing.blocks import VideoPiece
 
-__all__ = ["Cut", "VideoFacts", "can_copy", "copy_cuts", "encode_cut", "probe"]
+__all__ = ["VideoFacts", "can_copy", "copy_cuts", "encode_cut", "probe"]
 
 _MOST_REORDERED: Final = 16
 _ENCODERS: Final = {"h264": "libx264", "hevc": "libx265", "av1": "libsvtav1", "libdav1d": "libsvtav1"}
@@ -34,21 +35,6 @@ class VideoFacts:
     frames: int
     size: int
     signature: tuple[Any, ...]
-
-
-@dataclass(frozen=True)
-class Cut:
-    """A run of frames in a file.
-
-    Attributes:
-        path: The file.
-        start_s: Time of the first frame.
-        frames: How many.
-    """
-
-    path: Path
-    start_s: float
-    frames: int
 
 
 def probe(path: Path) -> VideoFacts:
@@ -89,7 +75,7 @@ def _delay(container: Any, stream: Any) -> int:
     return 0
 
 
-def _packets(container: Any, stream: Any, cut: Cut, fps: int) -> Iterator[Any]:
+def _packets(container: Any, stream: Any, cut: VideoPiece, fps: int) -> Iterator[Any]:
     """Yield the packets of a cut in decoding order, nothing when it cannot be decoded on its own."""
     base, tick = Fraction(stream.time_base), _tick(stream, fps)
     start = round(Fraction(cut.start_s) / base)
@@ -120,7 +106,7 @@ def _tick(stream: Any, fps: int) -> Fraction:
     return Fraction(1, fps) / Fraction(stream.time_base)
 
 
-def can_copy(cut: Cut, fps: int) -> bool:
+def can_copy(cut: VideoPiece, fps: int) -> bool:
     """Say whether the frames of a cut can be taken as packets: it begins at a key frame and needs no other frame.
 
     Args:
@@ -134,7 +120,7 @@ def can_copy(cut: Cut, fps: int) -> bool:
         return sum(1 for _ in _packets(container, stream, cut, fps)) == cut.frames
 
 
-def copy_cuts(cuts: Sequence[Cut], target: Path, fps: int) -> None:
+def copy_cuts(cuts: Sequence[VideoPiece], target: Path, fps: int) -> None:
     """Write cuts one behind the other into a new file by copying packets.
 
     Args:
@@ -175,7 +161,7 @@ def copy_cuts(cuts: Sequence[Cut], target: Path, fps: int) -> None:
                 before += count
 
 
-def encode_cut(cut: Cut, target: Path, fps: int, described: Mapping[str, Any]) -> None:
+def encode_cut(cut: VideoPiece, target: Path, fps: int, described: Mapping[str, Any]) -> None:
     """Encode the frames of a cut again, as they are decoded, without a change of colours.
 
     Args:
@@ -207,7 +193,7 @@ def encode_cut(cut: Cut, target: Path, fps: int, described: Mapping[str, Any]) -
         raise DatasetError(f"{cut.path} gave {count} of {cut.frames} frames from {cut.start_s:.6f} s on.")
 
 
-def _frames(container: Any, stream: Any, cut: Cut, fps: int) -> Iterator[Any]:
+def _frames(container: Any, stream: Any, cut: VideoPiece, fps: int) -> Iterator[Any]:
     tick = _tick(stream, fps)
     start = round(Fraction(cut.start_s) / Fraction(stream.time_base))
     _seek(container, stream, start, tick)

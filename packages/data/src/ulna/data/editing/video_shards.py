@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ulna.data.editing.blocks import VideoPiece
-from ulna.data.editing.video_cutting import Cut, VideoFacts, can_copy, copy_cuts, encode_cut, probe
+from ulna.data.editing.video_cutting import VideoFacts, can_copy, copy_cuts, encode_cut, probe
 from ulna.data.episodes import VideoSpan
 from ulna.data.layout import FileId
 
@@ -41,9 +41,9 @@ class _Run:
         return self.facts.size * self.frames / max(self.facts.frames, 1)
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> VideoPiece:
         first = self.pieces[0]
-        return Cut(first.path, first.start_s, self.frames)
+        return VideoPiece(first.path, first.start_s, self.frames)
 
 
 @dataclass
@@ -108,7 +108,7 @@ def _prepared(run: _Run, scratch: Path, fps: int, described: Mapping[str, Any]) 
     prepared = []
     for piece in run.pieces:
         path = scratch / f"{len(list(scratch.iterdir())):06d}.mp4"
-        encode_cut(Cut(piece.path, piece.start_s, piece.frames), path, fps, described)
+        encode_cut(piece, path, fps, described)
         prepared.append(_Run(probe(path), [VideoPiece(path, 0.0, piece.frames)]))
     return prepared
 
