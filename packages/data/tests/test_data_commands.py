@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from importlib_metadata import entry_points
+from typer.core import TyperGroup as Group
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from ulna.data.commands import app
@@ -37,6 +39,24 @@ def test_info_on_nothing(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "'lab/none' is not on this machine" in done.stderr
     assert done.stdout == ""
+
+
+def test_commands_are_listed_in_the_order_of_their_use() -> None:
+    """What looks comes before what changes, and each says what it does in one short sentence."""
+    dataset = get_command(app)
+    assert isinstance(dataset, Group)
+    edit = dataset.commands["edit"]
+    assert isinstance(edit, Group)
+    for group, first in ((dataset, ["info", "view", "validate", "repair"]), (edit, ["delete", "split", "merge"])):
+        assert list(group.commands)[: len(first)] == first
+        for command in group.commands.values():
+            assert command.help is not None
+            assert len(command.help.partition("\n\n")[0]) <= 80, command.name
+
+
+def test_episodes_of_one_length_are_not_a_range(scene: Any, tmp_path: Path) -> None:
+    scene(None).record(tmp_path / "set", [3, 3])
+    assert "2 (3 frames each)" in CliRunner().invoke(app, ["info", str(tmp_path / "set")]).stdout
 
 
 def test_command_is_found_by_entry_point() -> None:

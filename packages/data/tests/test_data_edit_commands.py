@@ -82,7 +82,7 @@ def test_dry_runs_write_nothing(root: Path, tmp_path: Path) -> None:
     for arguments, said in (
         (("delete", root, "1"), "deletes 1 of 3 episodes"),
         (("split", root, "--part", "a=0.5", "--part", "b=0.5"), "b: 2 episodes"),
-        (("merge", root, root, "-o", tmp_path / "out"), "2 datasets with 6 episodes"),
+        (("merge", root, root, "-o", tmp_path / "out"), "out: 6 episodes"),
         (("remove-feature", root, "action"), "removes action"),
         (("rename-task", root, "pick up the cube", "x"), "renames the task 'pick up the cube' to 'x'"),
         (("set-task", root, "x", "--episodes", "0-1"), "gives 2 of 3 episodes the task 'x'"),

@@ -152,7 +152,7 @@ def test_every_wrong_transform_is_named_at_once() -> None:
     text = str(caught.value)
     for part in ("3 problems", "tfs.a.type", "tfs.b.kwargs", "tfs.c.type"):
         assert part in text
-    with pytest.raises(ConfigError, match=r"Did you mean 'ColorJitter'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'ColorJitter'"):
         make_transform(ImageTransformConfig(type="ColourJitter"))
 
 

@@ -23,22 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["app"]
 
-app = typer.Typer(name="dataset", help="Look at datasets of robot episodes.", no_args_is_help=True)
-
-
-app.command()(view)
-app.command()(validate)
-app.command()(repair)
-app.command()(convert)
-app.command()(transforms)
-app.command()(push)
-app.command()(pull)
-app.add_typer(edit_app, name="edit")
+app = typer.Typer(name="dataset", no_args_is_help=True)
 
 
 @app.callback()
 def main() -> None:
-    """Look at datasets of robot episodes."""
+    """Look at datasets of robot episodes, check and mend them, change, convert and share them."""
 
 
 @app.command()
@@ -47,7 +37,7 @@ def info(
     root: Annotated[Path | None, typer.Option(help="Folder of the dataset, if it is not found by name.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Show what a dataset holds. Anything that is not as it should be is named too."""
+    """Show what a dataset holds, and what is wrong at first sight."""
     from ulna.data.metadata import LeRobotDatasetMetadata
 
     folder = root if root is not None or not Path(dataset).is_dir() else Path(dataset)
@@ -55,6 +45,16 @@ def info(
         meta = LeRobotDatasetMetadata(dataset, folder)
     facts = _facts(meta)
     typer.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else _text(facts))
+
+
+app.command()(view)
+app.command()(validate)
+app.command()(repair)
+app.add_typer(edit_app, name="edit")
+app.command()(convert)
+app.command()(transforms)
+app.command()(push)
+app.command()(pull)
 
 
 def _facts(meta: LeRobotDatasetMetadata) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _facts(meta: LeRobotDatasetMetadata) -> dict[str, Any]:
 
 def _text(facts: dict[str, Any]) -> str:
     length = facts["episode_length"]
-    span = f" ({length['shortest']} to {length['longest']} frames)" if length else ""
+    span = f" ({_span(length['shortest'], length['longest'])})" if length else ""
     rows = [
         ("folder", facts["root"]),
         ("robot", facts["robot_type"] or "unknown"),
@@ -103,6 +103,10 @@ def _text(facts: dict[str, Any]) -> str:
     ]
     width = max(len(name) for name, _ in rows)
     return "\n".join([facts["repo_id"], *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def _span(shortest: int, longest: int) -> str:
+    return f"{shortest} frames each" if shortest == longest else f"{shortest} to {longest} frames"
 
 
 def _rates(measured: dict[str, Any] | None) -> list[tuple[str, str]]:

@@ -29,7 +29,7 @@ def validate(
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on warnings too.")] = False,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Check everything that can be wrong with a dataset; nothing is changed.
+    """Check everything that can be wrong with a dataset; change nothing.
 
     Each finding says where it is and which command mends it. Exit code 1 when there is an error.
     """
@@ -58,7 +58,7 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     as_json: Annotated[bool, _JSON] = False,
 ) -> None:
-    """Mend a dataset: finish an interrupted recording, correct counters, indices, times and statistics.
+    """Mend a dataset: counters, indices, times, statistics, an interrupted recording.
 
     Nothing is lost without one of the options that say so. Exit code 1 when an error is left.
     """

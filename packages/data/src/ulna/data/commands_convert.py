@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ulna.data.metadata import LeRobotDatasetMetadata
     from ulna.data.video_codecs import RGBEncoderConfig
 
-__all__ = ["add_edit_commands", "convert", "edit_places", "report_result"]
+__all__ = ["add_edit_commands", "convert", "edit_places", "episode_numbers", "report_result"]
 
 _DATASET = typer.Argument(help="user/name, or the folder of a dataset.")
 _OUTPUT = typer.Option("--output", "-o", help="Folder of the result; default: beside the dataset.")
@@ -30,11 +30,12 @@ _CODEC = typer.Option(help="Encoder: libsvtav1, h264, hevc, auto, or any other t
 _CRF = typer.Option(help="Quality; smaller is better.")
 _GOP = typer.Option("--g", help="Frames from one key frame to the next.")
 _PRESET = typer.Option(help="Speed preset of the encoder.")
+_MOST_EPISODES = 10_000_000
 _CAMERA = typer.Option("--camera", help="Only this camera; may be given several times.")
 
 
 def convert(
-    folder: Annotated[Path, typer.Argument(help="Folder of a dataset of format v2.0 or v2.1.")],
+    dataset: Annotated[str, _DATASET],
     output_dir: Annotated[Path | None, _OUTPUT] = None,
     data_size: Annotated[float, typer.Option("--data-files-size-in-mb", help="Size limit of a table file.")] = 100,
     video_size: Annotated[float, typer.Option("--video-files-size-in-mb", help="Size limit of a video file.")] = 200,
@@ -42,15 +43,18 @@ def convert(
         bool, typer.Option(help="Decode a sample of the pictures to tell their quantiles, which v2.1 does not have.")
     ] = True,
 ) -> None:
-    """Convert a dataset of format v2.0 or v2.1 to v3.0, into a new folder; the original stays as it is.
+    """Convert a dataset of format v2.0 or v2.1 to v3.0, into a new folder.
 
-    Videos are joined without encoding them again. A dataset with missing or damaged files is refused by name.
+    The original stays as it is. Videos are joined without encoding them again. Missing or damaged files are named, and
+    nothing is written then.
     """
     from ulna.data.editing.convert_v21 import convert_v21_dataset
+    from ulna.data.location import find_root
 
     with reporting():
+        folder = Path(dataset)
         result = convert_v21_dataset(
-            folder,
+            folder if folder.is_dir() else find_root(dataset, None),
             output_dir,
             data_files_size_in_mb=data_size,
             video_files_size_in_mb=video_size,
@@ -69,11 +73,9 @@ def images_to_video(
     gop: Annotated[int | None, _GOP] = 2,
     preset: Annotated[str | None, _PRESET] = None,
     camera: Annotated[list[str] | None, _CAMERA] = None,
-    episode: Annotated[
-        list[int] | None, typer.Option("--episode", help="Only this episode; may be given several times.")
-    ] = None,
+    episodes: Annotated[list[str] | None, typer.Option("--episodes", help="Only these, such as 0,3,10-19.")] = None,
 ) -> None:
-    """Store cameras as video that are stored as pictures in the table."""
+    """Turn pictures in the table into videos."""
     from ulna.data.editing.convert_images import convert_image_to_video_dataset
 
     with reporting():
@@ -83,7 +85,7 @@ def images_to_video(
             target,
             rgb_encoder=_encoder(codec, crf, gop, preset),
             cameras=camera or None,
-            episode_indices=episode or None,
+            episode_indices=episode_numbers(episodes) if episodes else None,
             progress=_Progress("episode"),
         )
     report_result(result)
@@ -124,7 +126,10 @@ def crop(
     output_dir: Annotated[Path | None, _OUTPUT] = None,
     in_place: Annotated[bool, _IN_PLACE] = False,
 ) -> None:
-    """Cut a region of interest out of the pictures of cameras, and scale it if wanted."""
+    """Cut a region of interest out of pictures, and scale it if wanted.
+
+    Example: ulna dataset edit crop lab/pick --roi observation.images.front=40,120,240,320 --resize 128,128
+    """
     from ulna.data.editing.crop import crop_dataset_roi
 
     with reporting():
@@ -171,7 +176,10 @@ def add_quantiles(
     pictures: Annotated[bool, typer.Option(help="Also those of pictures, from a sample that is decoded.")] = True,
     output_dir: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the result.")] = None,
 ) -> None:
-    """Add quantiles to the statistics of a dataset that lacks them, in its place unless --output is given."""
+    """Add quantiles to statistics that lack them.
+
+    This happens in the place of the dataset, unless --output is given.
+    """
     from ulna.data.editing.recompute import augment_dataset_with_quantiles
 
     with reporting():
@@ -271,6 +279,28 @@ def _regions_of(path: Path | None) -> dict[str, Sequence[int]]:
     if not isinstance(raw, dict) or not all(isinstance(value, list) for value in raw.values()):
         raise DatasetError(f"{path} must be an object of camera to [top, left, height, width], it is {raw!r:.200}.")
     return raw
+
+
+def episode_numbers(texts: Sequence[str]) -> list[int]:
+    """Return the numbers that "3", "7-9" and "12,14" name.
+
+    Args:
+        texts: What was typed.
+
+    Raises:
+        DatasetError: One of them names no episodes.
+    """
+    from ulna.core.errors import DatasetError
+
+    numbers: list[int] = []
+    for text in texts:
+        for piece in text.split(","):
+            first, dash, last = piece.strip().partition("-")
+            ends = (first, last if dash else first)
+            if not all(end.isdecimal() for end in ends) or not 0 <= int(ends[1]) - int(ends[0]) < _MOST_EPISODES:
+                raise DatasetError(f"{text!r} names no episodes: expected were numbers and ranges such as 3 7-9 12,14.")
+            numbers.extend(range(int(ends[0]), int(ends[1]) + 1))
+    return numbers
 
 
 def report_result(result: LeRobotDataset) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ulna.core.commands import message, output, reporting
-from ulna.data.commands_convert import add_edit_commands, edit_places, report_result
+from ulna.data.commands_convert import add_edit_commands, edit_places, episode_numbers, report_result
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
@@ -26,15 +26,14 @@ _DATASET = typer.Argument(help="user/name, or the folder of a dataset.")
 _OUTPUT = typer.Option("--output", "-o", help="Folder of the result; default: beside the dataset, as NAME_modified.")
 _IN_PLACE = typer.Option("--in-place", help="Let the result take the place of the dataset, in one step.")
 _DRY_RUN = typer.Option("--dry-run", help="Check the request and say what would be done, and do nothing.")
-_MOST_EPISODES = 10_000_000
 _EPISODES = "Episodes: numbers and ranges, such as 3 7-9 12,14."
 
 edit_app = typer.Typer(
     name="edit",
-    help="Change datasets. The original stays, or is replaced in one step when everything is written.",
+    help="Change episodes, tasks, features, cameras and statistics of datasets.\n\n"
+    "The original stays, or is replaced in one step when everything is written.",
     no_args_is_help=True,
 )
-add_edit_commands(edit_app)
 
 
 @edit_app.command()
@@ -45,13 +44,16 @@ def delete(
     in_place: Annotated[bool, _IN_PLACE] = False,
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> None:
-    """Delete episodes; those behind them move up. Pictures that stay are not encoded again."""
+    """Delete episodes; those behind them move up.
+
+    Pictures that stay are not encoded again. Example: ulna dataset edit delete lab/pick 3 7-9
+    """
     from ulna.data.editing.episodes import delete_episodes
     from ulna.data.editing.selection import check_episodes, check_readable, kept
 
     with reporting():
         meta, target = edit_places(dataset, output_dir, in_place, "modified")
-        gone = check_episodes(meta, _numbers(episodes))
+        gone = check_episodes(meta, episode_numbers(episodes))
         left = kept(meta, gone)
         check_readable(meta, left)
         frames = int(meta.episodes.lengths[gone].sum())
@@ -73,6 +75,7 @@ def split(
 ) -> None:
     """Write parts of a dataset as datasets of their own. The original stays.
 
+    Example: ulna dataset edit split lab/pick --part train=0.8 --part val=0.2
     Fractions are taken in order and rounded down; when they add up to 1, the last part takes what is left over.
     """
     from ulna.data.editing.episodes import split_dataset
@@ -93,7 +96,7 @@ def split(
 
 @edit_app.command()
 def merge(
-    datasets: Annotated[list[str], typer.Argument(help="Two or more: user/name, or folders.")],
+    datasets: Annotated[list[str], typer.Argument(help="user/name, or folders, in the order of the result.")],
     output_dir: Annotated[Path, typer.Option("--output", "-o", help="Folder of the result.")],
     repo_id: Annotated[str | None, typer.Option(help="Name of the result; default: that of its folder.")] = None,
     keep_video_files: Annotated[
@@ -110,14 +113,16 @@ def merge(
     """
     from ulna.data.editing.merging import merge_datasets, merged_info
     from ulna.data.editing.places import open_source
+    from ulna.data.location import new_root
 
     with reporting():
         metas = [open_source(dataset) for dataset in datasets]
         merged_info(metas)
         episodes, frames = (sum(getattr(m, f"total_{what}") for m in metas) for what in ("episodes", "frames"))
-        message(f"{len(metas)} datasets with {episodes} episodes, {frames} frames")
+        name = repo_id or output_dir.name
+        target = new_root(name, output_dir, edited=True)
+        message(f"{len(metas)} datasets -> {target.absolute()}: {episodes} episodes, {frames} frames")
         if not dry_run:
-            name = repo_id or output_dir.name
             report_result(merge_datasets(metas, name, output_dir, not keep_video_files, not keep_data_files))
 
 
@@ -176,7 +181,7 @@ def set_task(
 
     with reporting():
         meta, target = edit_places(dataset, output_dir, in_place, "modified")
-        named = _numbers(episodes) if episodes else range(meta.total_episodes)
+        named = episode_numbers(episodes) if episodes else range(meta.total_episodes)
         tasks = dict.fromkeys(check_episodes(meta, named), check_text(task))
         plan = f"gives {len(tasks)} of {meta.total_episodes} episodes the task {task!r}"
         _carry_out(meta, target, plan, dry_run, lambda: modify_tasks(meta, episode_tasks=tasks, output_dir=target))
@@ -190,7 +195,10 @@ def apply(
     ] = None,
     dry_run: Annotated[bool, _DRY_RUN] = False,
 ) -> None:
-    """Delete the episodes and rename the tasks that were marked in `ulna dataset view`, in one pass, in place."""
+    """Carry out what was marked in `ulna dataset view`.
+
+    Episodes are deleted and tasks renamed in one pass, in the place of the dataset unless --output is given.
+    """
     from ulna.data.editing.applying import apply_marks, check_marks
     from ulna.data.editing.places import open_source
 
@@ -215,21 +223,6 @@ def _carry_out(
         report_result(edit())
 
 
-def _numbers(texts: Sequence[str]) -> list[int]:
-    """Return the numbers of "3", "7-9" and "12,14"."""
-    from ulna.core.errors import DatasetError
-
-    numbers: list[int] = []
-    for text in texts:
-        for piece in text.split(","):
-            first, dash, last = piece.strip().partition("-")
-            ends = (first, last if dash else first)
-            if not all(end.isdecimal() for end in ends) or not 0 <= int(ends[1]) - int(ends[0]) < _MOST_EPISODES:
-                raise DatasetError(f"{text!r} names no episodes: expected were numbers and ranges such as 3 7-9 12,14.")
-            numbers.extend(range(int(ends[0]), int(ends[1]) + 1))
-    return numbers
-
-
 def _parts(texts: Sequence[str]) -> dict[str, float | Sequence[int]]:
     from ulna.core.errors import DatasetError
 
@@ -240,7 +233,7 @@ def _parts(texts: Sequence[str]) -> dict[str, float | Sequence[int]]:
             raise DatasetError(f"--part {text}: expected was NAME=FRACTION or NAME=EPISODES, such as train=0.8.")
         if name in parts:
             raise DatasetError(f"--part {text}: there are two parts of the name {name!r}.")
-        parts[name] = _fraction(value) if "." in value else _numbers([value])
+        parts[name] = _fraction(value) if "." in value else episode_numbers([value])
     return parts
 
 
@@ -251,3 +244,6 @@ def _fraction(text: str) -> float:
         return float(text)
     except ValueError as error:
         raise DatasetError(f"{text!r} is no fraction, such as 0.8.") from error
+
+
+add_edit_commands(edit_app)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ulna.core.commands import message, reporting
+from ulna.data.commands_convert import episode_numbers
 
 __all__ = ["pull", "push"]
 
@@ -20,7 +21,7 @@ def push(
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder of the dataset, if it is not found by name.")] = None,
     branch: Annotated[str | None, typer.Option(help="Branch to write; default: main.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Tag of the dataset card; may be repeated.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag of the dataset card; may be given several times.")] = None,
     license: Annotated[str, typer.Option(help="License of the dataset card.")] = "apache-2.0",
     private: Annotated[
         bool | None, typer.Option("--private/--public", help="Of a new repository; default: as your account says.")
@@ -56,21 +57,13 @@ def pull(
     videos: Annotated[bool, typer.Option("--videos/--no-videos", help="Whether videos are downloaded.")] = True,
     force: Annotated[bool, typer.Option("--force", help="Download again what is here.")] = False,
 ) -> None:
-    """Download a dataset from the Hugging Face Hub and print its folder. An interrupted download goes on."""
+    """Download a dataset from the Hugging Face Hub and print its folder.
+
+    An interrupted download goes on where it stopped.
+    """
     from ulna.data.hub import pull_dataset
 
-    chosen = None if episodes is None else _numbers(episodes)
     with reporting():
+        chosen = None if episodes is None else episode_numbers([episodes])
         folder = pull_dataset(repo_id, root, revision=revision, episodes=chosen, download_videos=videos, force=force)
     typer.echo(str(folder))
-
-
-def _numbers(text: str) -> list[int]:
-    """Read a list of numbers and ranges."""
-    found: list[int] = []
-    for part in text.replace(" ", "").split(","):
-        first, dash, last = part.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise typer.BadParameter(f"--episodes must be numbers and ranges such as 0,3,10-19, got {text!r}.")
-        found += range(int(first), int(last if dash else first) + 1)
-    return found

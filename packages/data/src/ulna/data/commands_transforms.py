@@ -27,9 +27,12 @@ def transforms(
     frame: Annotated[int, typer.Option(help="Frame, counted over the whole dataset.")] = 0,
     examples: Annotated[int, typer.Option(min=1, max=20, help="Examples of each transform.")] = 5,
     seed: Annotated[int, typer.Option(help="Seed of the random numbers.")] = 0,
-    output: Annotated[Path, typer.Option(help="The PNG to write.")] = Path("transforms.png"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The PNG to write.")] = Path("transforms.png"),
 ) -> None:
-    """Draw what each random change of pictures does, and all together: one row each, the original first."""
+    """Draw what the random changes of pictures do that training can make.
+
+    One row for each change and one for all together, the original in front.
+    """
     with reporting():
         from ulna.data.image_transforms_config import ImageTransformsConfig
         from ulna.data.transforms_sheet import draw_sheet

@@ -25,7 +25,7 @@ def view(
     rerun: Annotated[bool, typer.Option("--rerun", help="Show one episode in Rerun instead.")] = False,
     save: Annotated[Path | None, typer.Option(help="With --rerun: write this .rrd file instead.")] = None,
 ) -> None:
-    """Look at the episodes of a dataset in the browser, and mark what should be deleted or renamed."""
+    """Look at episodes in the browser, and mark what should be deleted or renamed."""
     folder = root if root is not None or not Path(dataset).is_dir() else Path(dataset)
     with reporting():
         if save is not None and not rerun:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -390,11 +391,8 @@ def make_transform(config: ImageTransformConfig) -> Transform:
     kind = _OWN.get(config.type) or getattr(v2, config.type, None)
     if not (isinstance(kind, type) and issubclass(kind, v2.Transform)):
         known = [*_OWN, *(n for n in dir(v2) if isinstance(getattr(v2, n), type) and n != "Transform")]
-        near = nearest(config.type, known)
-        hint = f"Did you mean {near!r}?" if near else f"Ours: {', '.join(_OWN)}."
-        raise ConfigError(
-            [ConfigProblem("type", config.type, "a class of torchvision.transforms.v2 or ours")], hint=hint
-        )
+        expected = f"expected is a class of torchvision.transforms.v2, or {', '.join(_OWN)}"
+        raise ConfigError([ConfigProblem("type", config.type, expected, nearest(config.type, known))])
     try:
         made: Transform = kind(**config.kwargs)
     except (TypeError, ValueError) as error:
@@ -422,7 +420,7 @@ class ImageTransforms(v2.Transform):  # type: ignore[misc,unused-ignore]
                 try:
                     self.transforms[name] = make_transform(wanted)
                 except ConfigError as error:
-                    problems += [ConfigProblem(f"tfs.{name}.{p.path}", p.value, p.expected) for p in error.problems]
+                    problems += [replace(p, path=f"tfs.{name}.{p.path}") for p in error.problems]
         if problems:
             raise ConfigError(problems, title="image_transforms")
         weights = [config.tfs[name].weight for name in self.transforms]

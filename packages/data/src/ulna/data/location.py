@@ -53,12 +53,12 @@ def find_root(
             return pulled
         if fetch is not None and os.environ.get("HF_HUB_OFFLINE", "0").lower() in {"", "0", "false", "no"}:
             return fetch()
-    looked = ", ".join(str(c) for c in candidates) or hub_cache()
+    looked = ", ".join(dict.fromkeys(str(c) for c in candidates)) or hub_cache()
+    pull = f" From the Hub: ulna dataset pull {repo_id}{'' if revision is None else f' --revision {revision}'}"
     raise DatasetError(
         f"The dataset {repo_id!r}{'' if revision is None else f' at revision {revision!r}'} is not on this machine; "
         f"looked in {looked}.",
-        hint="Give its folder (root=<folder>) if it lies elsewhere. "
-        f"From the Hub: ulna dataset pull {repo_id}{'' if revision is None else f' --revision {revision}'}",
+        hint=f"Give its folder (root=<folder>) if it lies elsewhere.{pull if _HUB_NAME.fullmatch(repo_id) else ''}",
     )
 
 
@@ -95,12 +95,13 @@ def cached_snapshot(repo_id: str, revision: str | None = None) -> Path | None:
     return snapshot if (snapshot / INFO_PATH).is_file() else None
 
 
-def new_root(repo_id: str, root: str | Path | None) -> Path:
+def new_root(repo_id: str, root: str | Path | None, *, edited: bool = False) -> Path:
     """Return the folder for a new dataset, which must not exist or be empty.
 
     Args:
         repo_id: `user/name`.
         root: The folder, if chosen.
+        edited: Whether it is for the result of an edit, not for a recording.
 
     Returns:
         The folder; it is not created.
@@ -113,7 +114,9 @@ def new_root(repo_id: str, root: str | Path | None) -> Path:
         is_dataset = (folder / INFO_PATH).is_file()
         raise DatasetError(
             f"{folder} exists already{' and holds a dataset' if is_dataset else ''}; a new dataset needs a new folder.",
-            hint=f"Continue it with LeRobotDataset.resume({repo_id!r}, root={str(folder)!r}), or choose another root."
+            hint="Choose another folder (output_dir, or --output on the command line), or remove that one."
+            if edited
+            else f"Continue it with LeRobotDataset.resume({repo_id!r}, root={str(folder)!r}), or choose another root."
             if is_dataset
             else "Choose another root, or empty the folder yourself.",
         )

@@ -127,4 +127,4 @@ def _split_place(meta: LeRobotDatasetMetadata, name: str, output_dir: str | os.P
     if folder.absolute() == root:
         raise DatasetError(f"The split {name!r} would take the place of the dataset itself.")
     repo_id = f"{meta.repo_id}_{name}"
-    return Place(repo_id, new_root(repo_id, folder).absolute(), in_place=False)
+    return Place(repo_id, new_root(repo_id, folder, edited=True).absolute(), in_place=False)

@@ -65,7 +65,7 @@ def merge_datasets(
         check_readable(meta, range(meta.total_episodes))
     place = Place(
         output_repo_id,
-        new_root(output_repo_id, None if output_dir is None else Path(output_dir)).absolute(),
+        new_root(output_repo_id, None if output_dir is None else Path(output_dir), edited=True).absolute(),
         in_place=False,
     )
     tasks = [task for meta in metas for task in meta.tasks]
