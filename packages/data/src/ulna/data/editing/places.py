@@ -117,7 +117,7 @@ def place_for(meta: LeRobotDatasetMetadata, output_dir: str | os.PathLike[str] |
     if (folder is None and name == meta.repo_id) or (folder is not None and folder.resolve() == original):
         _refuse_loss(meta)
         return Place(name, original, in_place=True)
-    return Place(name, new_root(name, folder).absolute(), in_place=False)
+    return Place(name, new_root(name, folder, edited=True).absolute(), in_place=False)
 
 
 def _refuse_loss(meta: LeRobotDatasetMetadata) -> None:
