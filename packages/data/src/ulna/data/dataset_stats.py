@@ -18,6 +18,7 @@ from ulna.data.layout import STATS_PATH, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.moments import FeatureStats, combine_moments
 from ulna.data.quantiles import EpisodeSketches, FeatureSketch
+from ulna.data.reading_errors import readable
 from ulna.data.running_stats import RunningStats
 from ulna.data.sketch_files import read_sketch_file, write_sketches
 from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketches, merged_feature
@@ -206,7 +207,8 @@ class _Rows:
     def columns(self, episode: int, names: list[str]) -> dict[str, npt.NDArray[Any]]:
         path = self._meta.get_data_file_path(episode)
         if self._loaded != (path, names):
-            table = pq.read_table(path, columns=[*names, *({"index"} - set(names))], use_threads=False)
+            with readable(path):
+                table = pq.read_table(path, columns=[*names, *({"index"} - set(names))], use_threads=False)
             features = self._meta.parsed_features
             self._columns = {n: numeric_column(features[n], table[n], str(path)) for n in table.column_names}
             self._loaded = (path, names)
@@ -226,10 +228,11 @@ def read_row_stats(path: Path, feature: str | None = None) -> dict[int, Stats]:
     Returns:
         Episode to feature to statistics; an empty mapping for an episode without.
     """
-    names = [name for name in pq.read_schema(path).names if name.startswith("stats/")]
-    if feature is not None:
-        names = [n for n in names if n.removeprefix("stats/").rpartition("/")[0] in {feature, "index"}]
-    table = pq.read_table(path, columns=["episode_index", *names], use_threads=False)
+    with readable(path):
+        names = [name for name in pq.read_schema(path).names if name.startswith("stats/")]
+        if feature is not None:
+            names = [n for n in names if n.removeprefix("stats/").rpartition("/")[0] in {feature, "index"}]
+        table = pq.read_table(path, columns=["episode_index", *names], use_threads=False)
     episodes: list[int] = table["episode_index"].to_pylist()
     found: dict[int, Stats] = {episode: {} for episode in episodes}
     for column in names:

@@ -73,7 +73,7 @@ class EpisodeRows(TableStore):
             table = self._rows(file, path)
         except FileNotFoundError as error:
             raise DatasetFormatError(f"The table {path} does not exist.") from error
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DatasetFormatError(f"The table {path} cannot be read: {error}") from error
         loaded = self._episodes[key] = table_file(path, table, self._declared)
         if len(self._episodes) > self._most_episodes:

@@ -30,6 +30,7 @@ from ulna.data.language import language_column
 from ulna.data.layout import EPISODES_TEMPLATE, STATS_PATH, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.quantiles import EpisodeSketches
+from ulna.data.reading_errors import readable
 from ulna.data.sketch_files import SKETCHES_TEMPLATE, write_sketches
 from ulna.data.stats import Stats, array_summary, stats_to_json
 from ulna.data.timing import EpisodeTiming, log_timing
@@ -258,4 +259,7 @@ def write_row_groups(path: Path, tables: Iterable[pa.Table], features: Mapping[s
 def _existing_row_schema(meta: LeRobotDatasetMetadata) -> pa.Schema | None:
     """Return the schema of the newest episode file; LeRobot reads only files of equal schemas together."""
     files = sorted((meta.root / "meta/episodes").glob("chunk-*/file-*.parquet"))
-    return pq.read_schema(files[-1]) if files and meta.total_episodes else None
+    if not files or not meta.total_episodes:
+        return None
+    with readable(files[-1]):
+        return pq.read_schema(files[-1])

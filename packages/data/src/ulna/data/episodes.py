@@ -17,6 +17,7 @@ from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.core.files import atomic_path
 from ulna.data.features import Feature
 from ulna.data.layout import FileId
+from ulna.data.reading_errors import readable
 from ulna.data.stats import Stats, stats_from_json, stats_to_json
 
 __all__ = [
@@ -166,7 +167,7 @@ def read_episode_files(root: Path) -> tuple[pa.Table | None, list[Finding]]:
         try:
             names = [n for n in pq.read_schema(path).names if not n.startswith("stats/")]
             tables.append(pq.read_table(path, columns=names, use_threads=False))
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             findings.append(Finding(f"{path} cannot be read and was left out: {error}", path=path))
     table = pa.concat_tables(tables, promote_options="permissive") if tables else None
     return table, findings
@@ -180,7 +181,8 @@ def drop_rows(root: Path, first: int) -> None:
         first: The first episode to go.
     """
     for path in sorted((root / _FOLDER).glob("chunk-*/file-*.parquet"), reverse=True):
-        table = pq.read_table(path, use_threads=False)
+        with readable(path):
+            table = pq.read_table(path, use_threads=False)
         rows = [row for row in table.to_pylist() if row["episode_index"] < first]
         if not rows:
             path.unlink()
@@ -201,9 +203,10 @@ def read_stats(root: Path, row: FileId, template: str, episode: int) -> Stats:
         Feature to statistics; empty where the table has none.
     """
     path = row.path(root, template)
-    names = [n for n in pq.read_schema(path).names if n.startswith("stats/")]
-    table = pq.read_table(path, columns=["episode_index", *names], use_threads=False)
-    position = table["episode_index"].to_pylist().index(episode)
+    with readable(path):
+        names = [n for n in pq.read_schema(path).names if n.startswith("stats/")]
+        table = pq.read_table(path, columns=["episode_index", *names], use_threads=False)
+        position = table["episode_index"].to_pylist().index(episode)
     nested: dict[str, dict[str, Any]] = {}
     for name in names:
         value = table[name][position].as_py()

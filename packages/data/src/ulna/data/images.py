@@ -181,11 +181,12 @@ def read_spool(path: Path) -> list[int]:
     offsets = [0]
     try:
         index, pictures = _index_path(path).read_bytes(), path.open("rb")
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return offsets
+    size = path.stat().st_size
     with pictures:
         for end, checksum in _INDEX.iter_unpack(index[: len(index) // _INDEX.size * _INDEX.size]):
-            encoded = pictures.read(max(end - offsets[-1], 0))
+            encoded = pictures.read(end - offsets[-1]) if offsets[-1] < end <= size else b""
             if not encoded or zlib.crc32(encoded) != checksum:
                 break
             offsets.append(end)

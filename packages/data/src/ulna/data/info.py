@@ -144,7 +144,7 @@ class DatasetInfo:
             raw = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError as error:
             raise DatasetFormatError(f"{root} is not a dataset: it has no {INFO_PATH}.") from error
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise DatasetFormatError(f"{path} is not valid JSON: {error}") from error
         try:
             return cls._from_json(raw)
@@ -220,7 +220,7 @@ def read_tasks(root: Path) -> dict[str, int]:
         return {}
     try:
         table = pq.read_table(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetFormatError(f"{path} cannot be read: {error}") from error
     text = "task" if "task" in table.column_names else "__index_level_0__"
     if text not in table.column_names or "task_index" not in table.column_names:

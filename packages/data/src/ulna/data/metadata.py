@@ -149,6 +149,12 @@ class LeRobotDatasetMetadata:
 
     def _check(self, check_files: bool) -> None:
         counted, found = self.info.total_episodes, len(self._episodes)
+        if counted > 0 and found == 0 and self.findings:
+            raise DatasetFormatError(
+                f"{self.root / INFO_PATH} counts {counted} episodes, and nothing of their table is left: "
+                f"{self.findings[0].message}",
+                hint="Restore the file from a backup or the Hub.",
+            )
         if counted > 0 and found == 0:
             raise DatasetNotFinishedError(
                 f"{self.root / INFO_PATH} counts {counted} episodes, but there is no readable episode table in "
@@ -341,8 +347,10 @@ class LeRobotDatasetMetadata:
         if self._stats is None and path.exists():
             try:
                 self._stats = stats_from_json(json.loads(path.read_text(encoding="utf-8")))
-            except (ValueError, AttributeError) as error:
-                raise DatasetFormatError(f"{path} is not valid: {error}") from error
+            except (OSError, ValueError, AttributeError, TypeError) as error:
+                raise DatasetFormatError(
+                    f"{path} is not valid: {error}", hint=f"ulna dataset repair {self.root} makes it anew."
+                ) from error
         return self._stats
 
     @recorded_stats.setter

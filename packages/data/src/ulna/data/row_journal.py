@@ -145,14 +145,14 @@ def _nbytes(feature: Feature) -> int:
 def _records(path: Path) -> Iterator[bytes]:
     try:
         data = path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return
     position = 0
     while position + _PREFIX.size <= len(data):
         length, checksum = _PREFIX.unpack_from(data, position)
         position += _PREFIX.size
         record = data[position : position + length]
-        if len(record) < length or zlib.crc32(record) != checksum:
-            return
+        if not record or len(record) < length or zlib.crc32(record) != checksum:
+            return  # zeros are what a lost power supply leaves behind; their checksum would be right
         yield record
         position += length

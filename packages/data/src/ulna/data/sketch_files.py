@@ -123,13 +123,17 @@ def read_sketch_file(root: Path, file: FileId, feature: str | None = None) -> di
         table = pq.read_table(path, use_threads=False, filters=chosen)
     except FileNotFoundError:
         return {}
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         logger.warning("%s cannot be read; its sketches are computed from the rows where possible: %s", path, error)
         return {}
     if (table.schema.metadata or {}).get(b"ulna.sketches") != str(_VERSION).encode():
         logger.warning("%s is not of version %d and was passed over.", path, _VERSION)
         return {}
-    return _parsed(table)
+    try:
+        return _parsed(table)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        logger.warning("%s is damaged and was passed over: %r", path, error)
+        return {}
 
 
 def _parsed(table: pa.Table) -> dict[int, EpisodeSketches]:

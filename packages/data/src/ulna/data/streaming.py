@@ -29,6 +29,7 @@ from ulna.data.index import FrameIndex, share, windows
 from ulna.data.layout import FileId
 from ulna.data.location import find_root, snapshot_commit
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.owned_folders import OwnedFolder, remove_orphans
 from ulna.data.remote import RemoteFiles
 from ulna.data.streaming_order import Segment, generator, part_of, segments
 from ulna.data.tensors import finish
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 Item = dict[str, Any]
 _MOST_READERS: Final = 4096
+_PREFIX: Final = "ulna-stream-"
 
 
 class StreamingLeRobotDataset(IterableDataset[Item]):
@@ -165,8 +167,11 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
 
     def _fetch_metadata(self, files: RemoteFiles | None) -> LeRobotDatasetMetadata:
         assert files is not None
-        self._folder = Path(tempfile.mkdtemp(prefix="ulna-stream-"))
-        weakref.finalize(self, _remove, self._folder, os.getpid())
+        parent = Path(tempfile.gettempdir())
+        remove_orphans(parent, _PREFIX)
+        owned = OwnedFolder(_PREFIX, parent)
+        self._folder = owned.path
+        weakref.finalize(self, _remove, owned, os.getpid())
         for path in files.sizes():
             if path.startswith("meta/") and not path.startswith("meta/sketches/"):
                 files.fetch(path, self._folder / path)
@@ -400,7 +405,7 @@ def _is_whole(meta: LeRobotDatasetMetadata, episodes: Sequence[int] | None) -> b
     return all(path.is_file() for path in paths)
 
 
-def _remove(folder: Path, process: int) -> None:
+def _remove(folder: OwnedFolder, process: int) -> None:
     """Remove the temporary folder of a stream; a forked copy of it has no right to."""
     if os.getpid() == process:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()

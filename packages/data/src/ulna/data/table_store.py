@@ -132,7 +132,7 @@ class TableStore:
             table = self._table(path)
         except FileNotFoundError as error:
             raise DatasetFormatError(f"The table {path} does not exist.") from error
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DatasetFormatError(f"The table {path} cannot be read: {error}") from error
         return table_file(path, table, self._columns)
 

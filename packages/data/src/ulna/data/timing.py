@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from ulna.core.files import fsync_dir
 
@@ -183,6 +183,18 @@ def read_timings(root: Path) -> dict[int, EpisodeTiming]:
     Args:
         root: Folder of the dataset.
     """
-    names = EpisodeTiming.__dataclass_fields__
-    lines = read_log(root).items()
-    return {e: EpisodeTiming(**{k: v for k, v in line.items() if k in names}) for e, line in lines if "clock" in line}
+    return {episode: timing for episode, line in read_log(root).items() if (timing := _parsed(line)) is not None}
+
+
+def _parsed(line: Mapping[str, Any]) -> EpisodeTiming | None:
+    """Return what a line says; None where it is damaged, or of a later version."""
+    try:
+        given = line["measured_fps"]
+        measured = None if given is None else float(given)
+        duration_s, gap_s = float(line["duration_s"]), float(line["worst_gap_s"])
+        frames, dropped = int(line["frames"]), int(line.get("dropped", 0))
+    except (KeyError, TypeError, ValueError):
+        return None
+    if line.get("clock") not in get_args(Clock) or (measured is not None and not duration_s > 0):
+        return None
+    return EpisodeTiming(frames, duration_s, measured, gap_s, line["clock"], dropped)

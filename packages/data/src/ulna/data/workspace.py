@@ -142,7 +142,7 @@ class Workspace:
             return RecordingMark(int(raw["first_episode"]), int(raw["process"]), float(raw["started"]))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise DatasetFormatError(
                 f"{self._mark} is damaged: {error!r}.", hint=f"No episode depends on it: delete {self._mark}"
             ) from error
@@ -218,8 +218,10 @@ class Workspace:
         """
         try:
             text = self._journal.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+        except OSError as error:
+            raise DatasetFormatError(f"{self._journal} cannot be read: {error}") from error
         moves, deletions = self._plan(text)
         touched = set()
         for source, target in moves:

@@ -130,7 +130,7 @@ def _episode_table(root: Path, report: Report) -> tuple[pa.Table, list[Path]]:
         try:
             schema = pq.read_schema(path)
             table = pq.read_table(path, columns=[n for n in schema.names if not n.startswith("stats/")])
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             report.add("episodes-unreadable", f"The file cannot be read: {error}", path=path, remedy="restore the file")
             continue
         missing = [name for name in _NEEDED if name not in table.column_names]

@@ -101,7 +101,7 @@ def check_stats(contents: Contents, report: Report) -> None:
         return
     try:
         stats = stats_from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, AttributeError) as error:
+    except (OSError, ValueError, AttributeError, TypeError) as error:
         report.add("stats-unusable", f"The file is not valid: {error}", path=path, remedy=mend)
         return
     for name, feature in contents.info.features.items():

@@ -16,6 +16,7 @@ from ulna.data.checks.contents import Contents
 from ulna.data.episode_store import write_row_groups
 from ulna.data.info import DatasetInfo
 from ulna.data.layout import FileId
+from ulna.data.reading_errors import readable
 from ulna.data.workspace import Workspace
 
 __all__ = ["Rewriting"]
@@ -63,13 +64,15 @@ class Rewriting:
         starts = _starts(contents, new)
         for file in sorted(contents.rows_of("data")):
             path = file.path(self._root, contents.info.data_path)
-            tables = _corrected(pq.ParquetFile(path), contents, new, starts)
+            with readable(path):
+                tables = _corrected(pq.ParquetFile(path), contents, new, starts)
             write_row_groups(self._prepare(path), tables, contents.info.features)
 
     def rewrite_table(self, contents: Contents, new: dict[int, int]) -> None:
         """Write the episode table anew, file by file, in one schema."""
         paths = list(dict.fromkeys(contents.row_files))
-        whole = pa.concat_tables([pq.read_table(path) for path in paths], promote_options="permissive")
+        with readable(contents.root / "meta/episodes"):
+            whole = pa.concat_tables([pq.read_table(path) for path in paths], promote_options="permissive")
         numbers = np.array([new[int(number)] for number in contents.numbers])
         order = np.argsort(numbers, kind="stable")
         whole = _with_columns(whole, _row_columns(contents, new)).take(pa.array(order))
@@ -144,9 +147,9 @@ def _tasks_of_rows(contents: Contents) -> pa.Array:
     texts = list(contents.tasks)
     found: dict[int, dict[str, None]] = {int(number): {} for number in contents.numbers}
     for file in contents.rows_of("data"):
-        table = pq.read_table(
-            file.path(contents.root, contents.info.data_path), columns=["episode_index", "task_index"]
-        )
+        path = file.path(contents.root, contents.info.data_path)
+        with readable(path):
+            table = pq.read_table(path, columns=["episode_index", "task_index"])
         for episode, task in zip(table["episode_index"].to_pylist(), table["task_index"].to_pylist(), strict=True):
             found[episode][texts[task]] = None
     kind = pa.list_(pa.field("element", pa.string()))

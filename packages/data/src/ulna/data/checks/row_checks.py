@@ -44,7 +44,7 @@ def check_rows(contents: Contents, report: Report, *, deep: bool, progress: Call
             _DataFile(contents, report, path, rows, deep).check()
         except FileNotFoundError:
             _report_lost(contents, report, path, rows, "does not exist")
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             _report_lost(contents, report, path, rows, f"cannot be read: {error}")
 
 

@@ -84,7 +84,8 @@ class DatasetBuilder:
         self._keep_videos, self._keep_tables = keep_videos, keep_tables
         self._whole_stats = whole_stats or {}
         self._schema = data_schema(info.features)
-        self._folder = building_folder(self.target)
+        self._owned = building_folder(self.target)
+        self._folder = self._owned.path
         self._shards = TableShards(
             self._folder,
             info.data_path,
@@ -249,6 +250,7 @@ class DatasetBuilder:
         if self.target.is_dir():
             self.target.rmdir()
         folder.rename(self.target)
+        self._owned.release()
         try:
             fsync_dir(self.target.parent)
         except OSError:
@@ -340,7 +342,7 @@ class DatasetBuilder:
     def abandon(self) -> None:
         """Remove everything that was written. Does nothing when the dataset is finished already."""
         self._shards.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._owned.remove()
 
     def __enter__(self) -> Self:
         """Return itself."""

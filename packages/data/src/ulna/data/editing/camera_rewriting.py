@@ -6,7 +6,6 @@ Every picture is decoded, changed and encoded again, one episode after the other
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -127,9 +126,9 @@ def rewrite_cameras(
 def _scratch(target: Path) -> Iterator[Path]:
     folder = building_folder(target)
     try:
-        yield folder
+        yield folder.path
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.remove()
 
 
 class _Rewriter:

@@ -32,7 +32,8 @@ def cloned(root: Path, target: Path) -> Iterator[Path]:
     Raises:
         OSError: The disk is full, or the target has been made by somebody else.
     """
-    folder = building_folder(target)
+    owned = building_folder(target)
+    folder = owned.path
     try:
         for path in sorted(root.rglob("*")):
             inside = path.relative_to(root)
@@ -49,7 +50,7 @@ def cloned(root: Path, target: Path) -> Iterator[Path]:
         folder.rename(target)
         fsync_dir(target.parent)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        owned.remove()
 
 
 def _link(source: Path, target: Path) -> None:

@@ -63,7 +63,7 @@ def read_marks(root: Path) -> Marks:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return Marks()
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise _damaged(path, f"it is not valid JSON: {error}") from error
     if not isinstance(raw, dict) or set(raw) - set(_KEYS):
         raise _damaged(path, f"expected an object with {' and '.join(_KEYS)}, got {raw!r:.200}")

@@ -27,6 +27,7 @@ from ulna.data.editing.stats_columns import stats_of, stats_table
 from ulna.data.layout import EPISODES_TEMPLATE, STATS_PATH, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.moments import QUANTILES
+from ulna.data.reading_errors import readable
 from ulna.data.running_stats import RunningStats
 from ulna.data.sketch_files import write_sketches
 from ulna.data.sketches import EpisodeSketches, merged_stats
@@ -232,7 +233,8 @@ def _write(meta: LeRobotDatasetMetadata, folder: Path, measured: _Measured) -> N
     """Replace the statistics in a copy of the dataset."""
     table = stats_table(measured.stats, meta.parsed_features)
     for path in sorted((folder / "meta/episodes").glob("chunk-*/file-*.parquet")):
-        rows = pq.read_table(path, use_threads=False)
+        with readable(path):
+            rows = pq.read_table(path, use_threads=False)
         numbers = rows["episode_index"].to_pylist()
         kept = rows.select([name for name in rows.column_names if not name.startswith("stats/")])
         fresh = table.take(pa.array(numbers, pa.int64()))

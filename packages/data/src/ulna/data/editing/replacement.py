@@ -15,12 +15,12 @@ import logging
 import os
 import shutil
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
 from ulna.core.errors import DatasetError
 from ulna.core.files import fsync_dir
+from ulna.data.owned_folders import OwnedFolder, orphans, remove_orphans
 
 __all__ = [
     "building_folder",
@@ -35,6 +35,8 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _NEW, _OLD, _BUILDING = "ulna-new", "ulna-old", "ulna-building"
+_BUILDING_NAME = f".{_BUILDING}-"
+_LONGEST = 100  # names of folders end at 255 bytes
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _NOT_SUPPORTED = {errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EXDEV, errno.EPERM}
 
@@ -52,32 +54,29 @@ def _sibling(root: Path, what: str) -> Path:
     return root.parent / f".{root.name}.{what}"
 
 
-def building_folder(target: Path) -> Path:
-    """Make a new hidden folder beside a target, on the same disk.
+def building_folder(target: Path) -> OwnedFolder:
+    """Make a new hidden folder beside a target, on the same disk. Those that killed edits left there are removed.
 
     Args:
         target: Where the dataset shall be.
     """
     name = target.name.removeprefix(".").removesuffix(f".{_NEW}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{name}.{_BUILDING}-", dir=target.parent))
-    folder.chmod(0o755)
+    remove_orphans(target.parent, ".", _BUILDING_NAME)
+    folder = OwnedFolder(f".{name[:_LONGEST]}.{_BUILDING}-", target.parent)
+    folder.path.chmod(0o755)
     return folder
 
 
 def leftovers(root: Path) -> list[Path]:
-    """Return the folders that an interrupted change of a dataset has left beside it.
+    """Return the folders that interrupted changes of a dataset, or into new ones, have left beside it.
 
     Args:
         root: Folder of the dataset, which is whole.
     """
     root = root.resolve()
     found = [path for path in (_sibling(root, _NEW), _sibling(root, _OLD)) if path.exists()]
-    return found + sorted(root.parent.glob(f".{_escaped(root.name)}.{_BUILDING}-*"))
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
+    return found + orphans(root.parent, ".", _BUILDING_NAME)
 
 
 def remove_leftovers(root: Path) -> None:

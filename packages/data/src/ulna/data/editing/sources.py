@@ -21,6 +21,7 @@ from ulna.data.editing.stats_columns import differ
 from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.quantiles import EpisodeSketches
+from ulna.data.reading_errors import readable
 from ulna.data.sketch_files import read_sketch_file
 from ulna.data.timing import read_log
 
@@ -89,7 +90,7 @@ def _read(meta: LeRobotDatasetMetadata, file: FileId, episodes: Sequence[int]) -
                 data = parquet.read_row_groups(list(wanted), use_threads=False)
                 before = int(stops[wanted[0] - 1]) if wanted[0] else 0
                 yield part, _select(data, [first_rows[e] - before for e in part], lengths[part])
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetFormatError(f"The table {path} cannot be read: {error}") from error
 
 
@@ -201,7 +202,8 @@ def episode_rows(meta: LeRobotDatasetMetadata, episodes: Sequence[int]) -> tuple
     tables: list[pa.Table] = []
     sketches: dict[int, EpisodeSketches] = {}
     for path in sorted((meta.root / "meta/episodes").glob("chunk-*/file-*.parquet")):
-        tables.append(pq.read_table(path, use_threads=False))
+        with readable(path):
+            tables.append(pq.read_table(path, use_threads=False))
         chunk, file = path.parent.name.removeprefix("chunk-"), path.stem.removeprefix("file-")
         sketches.update(read_sketch_file(meta.root, FileId(int(chunk), int(file))))
     if not tables:

@@ -182,7 +182,7 @@ class V21Dataset:
         where = f"Episode {episode.index}: {episode.table}"
         try:
             read = pq.read_table(episode.table, use_threads=False)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise DatasetFormatError(f"{where} cannot be read: {error}") from error
         arrays = [converted_column(feature, read[feature.name], where) for feature in table_columns(self.features)]
         table = pa.table(arrays, schema=data_schema(self.features))
@@ -232,7 +232,7 @@ def _load_info(root: Path) -> dict[str, Any]:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise DatasetFormatError(f"{root} is not a dataset: it has no {INFO_PATH}.") from error
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise DatasetFormatError(f"{path} is not valid JSON: {error}") from error
     needed = ("codebase_version", "fps", "features", "data_path")
     missing = [key for key in needed if not isinstance(raw, dict) or key not in raw]

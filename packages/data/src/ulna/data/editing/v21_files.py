@@ -61,7 +61,7 @@ def check_table(episode: V21Episode, features: Mapping[str, Feature]) -> None:
         raise DatasetFormatError(
             f"Episode {episode.index}: the table {path} does not exist.", hint="Restore it from a backup or the Hub."
         ) from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DatasetFormatError(f"Episode {episode.index}: the table {path} cannot be read: {error}") from error
     if parquet.num_rows != episode.length:
         raise DatasetFormatError(

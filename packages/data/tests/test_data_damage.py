@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever is wrong with a file, the error is one of ours and names it, and what is left can be used."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ulna.core.errors import DatasetFormatError
+from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, recompute_stats
+from ulna.data.checks.validation import validate
+from ulna.data.commands import app
+from ulna.data.sketch_files import read_sketch_file
+from ulna.data.timing import RECORDING_LOG, read_timings
+
+
+def interrupted(made: Any, root: Path, frames: int = 3) -> Path:
+    """A recording of one stored episode that was killed in its second."""
+    dataset = made.record(root.with_name("recording"), [2], finalize=False)
+    for frame in range(frames):
+        dataset.add_frame(made.frame(1, frame))
+    shutil.copytree(dataset.root, root)
+    dataset.clear_episode_buffer()
+    dataset.finalize()
+    return root / ".ulna/staging/episode-000001"
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def test_zeros_behind_the_rows(scene: Any, tmp_path: Path) -> None:
+    """After a power cut a file may end in zeros, which have the right checksum of an empty record."""
+    assert zlib.crc32(b"") == 0
+    journal = interrupted(scene(), tmp_path / "set") / "rows.journal"
+    journal.write_bytes(journal.read_bytes() + bytes(4096))
+    [left] = LeRobotDatasetMetadata("lab/scene", tmp_path / "set").unfinished
+    assert left.frames == 3
+    LeRobotDataset.resume("lab/scene", tmp_path / "set", recover=True).finalize()
+    scene().check(tmp_path / "set", [2, 3])
+
+
+@pytest.mark.parametrize("damage", [as_folder, lambda p: p.write_bytes(b"\xff" * 999), lambda p: p.write_bytes(b"")])
+@pytest.mark.parametrize("name", ["rows.journal", "observation.images.cam.pictures.index"])
+def test_damaged_leftovers_of_a_recording(scene: Any, tmp_path: Path, name: str, damage: Callable[[Path], Any]) -> None:
+    """What is left of an unfinished episode can be anything; what is stored opens all the same."""
+    made = scene("image")
+    damage(interrupted(made, tmp_path / "set") / name)
+    made.check(tmp_path / "set", [2])
+    dataset = LeRobotDataset.resume("lab/scene", tmp_path / "set", recover=True)
+    made.add(dataset, 1, 4)
+    dataset.finalize()
+    assert made.check(tmp_path / "set", [2, 4]).meta.findings == []
+
+
+def test_folders_where_files_should_be(scene: Any, tmp_path: Path) -> None:
+    """They are reported as damaged files are."""
+    root = tmp_path / "set"
+    interrupted(scene(), root)
+    for name in (".ulna/recording.json", "meta/stats.json"):
+        as_folder(root / name)
+    found = {problem.code for problem in validate("a/b", root).problems}
+    assert {"mark", "stats-unusable"} <= found
+    with pytest.raises(DatasetFormatError, match=r"recording\.json is damaged"):
+        LeRobotDataset.resume("lab/scene", root)
+    with pytest.raises(DatasetFormatError, match=r"stats\.json is not valid(.|\n)*repair"):
+        LeRobotDatasetMetadata("lab/scene", root).stats
+
+
+def test_damaged_statistics_of_episodes(scene: Any, tmp_path: Path) -> None:
+    """Their columns are read only when they are needed; then the file is named."""
+    root = tmp_path / "set"
+    scene().record(root, [2, 3])
+    path = root / "meta/episodes/chunk-000/file-000.parquet"
+    whole = path.read_bytes()
+    refused = []
+    for at in range(4, len(whole) // 2, 500):
+        path.write_bytes(whole[:at] + bytes(b ^ 0xFF for b in whole[at : at + 40]) + whole[at + 40 :])
+        try:
+            recompute_stats(root, output_dir=tmp_path / f"out{at}")
+        except DatasetFormatError as error:
+            refused.append(str(error))
+    assert refused
+    assert all(str(path) in message for message in refused)
+
+
+def test_damaged_sketches_are_passed_over(scene: Any, tmp_path: Path) -> None:
+    """They can be computed from the rows."""
+    root = tmp_path / "set"
+    meta = scene().record(root, [2, 3]).meta
+    path = root / "meta/sketches/chunk-000/file-000.parquet"
+    whole = path.read_bytes()
+    file = meta.episodes.row(0).row
+    assert read_sketch_file(root, file)
+    for at in range(0, len(whole), 97):
+        path.write_bytes(whole[:at] + bytes(b ^ 0xFF for b in whole[at : at + 9]) + whole[at + 9 :])
+        read_sketch_file(root, file)
+
+
+def test_damaged_lines_of_the_log(scene: Any, tmp_path: Path) -> None:
+    """What is known of other episodes is shown."""
+    root = tmp_path / "set"
+    scene().record(root, [2, 3])
+    log = root / RECORDING_LOG
+    second = log.read_text().splitlines()[1]
+    wrong = [{"clock": "caller"}, {"clock": "tower"}, {"frames": "many"}, {"duration_s": 0, "measured_fps": 3}]
+    for line in wrong:
+        first = {**json.loads(second), "episode_index": 0, **line}
+        if "frames" not in line and len(line) == 1 and line["clock"] == "caller":
+            del first["frames"]
+        log.write_text(f"{json.dumps(first)}\n{second}\n[\n")
+        assert list(read_timings(root)) == [1]
+        assert CliRunner().invoke(app, ["info", str(root)]).exit_code == 0
