@@ -14,6 +14,21 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 
 from tooling import pages, tree
 
+DATASETS = (
+    "recording",
+    "viewing",
+    "checking",
+    "editing",
+    "converting",
+    "reading",
+    "streaming",
+    "transforms",
+    "statistics",
+    "depth-and-language",
+    "hub",
+)
+"""Guides about datasets, in the order in which somebody needs them; all other guides are listed after them."""
+
 
 def navigation() -> list[Any]:
     """Return the part of the navigation that is computed: guides, plugin pages, API pages and decision records."""
@@ -22,7 +37,9 @@ def navigation() -> list[Any]:
     plugins = sorted(path for path in found if path.startswith("plugins/"))
     api = sorted(path for path in found if path.startswith("api/") and path != "api/index.md")
     records = sorted((tree.ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-    parts: list[Any] = [{"Guides": [f"guides/{guide.name}" for guide in guides]}, {"Plugins": plugins}]
+    others = [f"guides/{guide.name}" for guide in guides if guide.stem not in DATASETS]
+    parts: list[Any] = [{"Datasets": [f"guides/{name}.md" for name in DATASETS]}, {"Guides": others}]
+    parts.append({"Plugins": plugins})
     parts.append({"API": ["api/index.md", *({f"ulna.{Path(path).stem}": path} for path in api)]})
     parts.append({"Decisions": [f"decisions/{record.name}" for record in records]})
     return parts

@@ -19,7 +19,7 @@ VERIFIED = tree.ROOT / "docs" / "config" / "verified.toml"
 
 
 def public_names(distribution: tree.Distribution) -> dict[str, list[str]]:
-    """Return what the `__init__.py` of a distribution offers, by the module that defines it.
+    """Return what a distribution offers in its `__init__.py` and those of its parts, by the module that defines it.
 
     Args:
         distribution: One that ships a module.
@@ -27,17 +27,18 @@ def public_names(distribution: tree.Distribution) -> dict[str, list[str]]:
     Returns:
         Public names by dotted module, both sorted.
     """
-    init = distribution.package / "__init__.py"
     found: dict[str, set[str]] = defaultdict(set)
-    if not init.exists():
-        return {}
-    for item in imports.imports_of(init, distribution.module):
-        inside = f"{item.module}.".startswith(f"{distribution.module}.")
-        if inside and item.name and not item.name.startswith("_"):
-            found[item.module].add(item.name)
-    for node in files.syntax(init).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-            found[distribution.module].add(node.name)
+    for init in sorted([distribution.package / "__init__.py", *distribution.package.glob("[a-z]*/__init__.py")]):
+        if not init.exists():
+            continue
+        module = ".".join([distribution.module, *init.parent.relative_to(distribution.package).parts])
+        for item in imports.imports_of(init, module):
+            inside = f"{item.module}.".startswith(f"{distribution.module}.")
+            if inside and item.name and not item.name.startswith("_"):
+                found[item.module].add(item.name)
+        for node in files.syntax(init).body:
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+                found[module].add(node.name)
     return {module: sorted(names) for module, names in sorted(found.items())}
 
 

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from ulna.data.features import build_dataset_frame as build_dataset_frame
     from ulna.data.features import hw_features_to_dataset_features as hw_features_to_dataset_features
     from ulna.data.frame_cache import FrameCache as FrameCache
+    from ulna.data.hub import pull_dataset as pull_dataset
+    from ulna.data.hub import push_dataset as push_dataset
+    from ulna.data.image_transforms import ImageTransforms as ImageTransforms
+    from ulna.data.image_transforms_config import ImageTransformConfig as ImageTransformConfig
+    from ulna.data.image_transforms_config import ImageTransformsConfig as ImageTransformsConfig
     from ulna.data.language import language_feature_info as language_feature_info
     from ulna.data.language import language_styles as language_styles
     from ulna.data.language import register_language_style as register_language_style
@@ -49,6 +54,9 @@ _HOME = {
     "DataMeter": "meter",
     "DEFAULT_FEATURES": "features",
     "DepthEncoderConfig": "video_codecs",
+    "ImageTransformConfig": "image_transforms_config",
+    "ImageTransforms": "image_transforms",
+    "ImageTransformsConfig": "image_transforms_config",
     "LeRobotDataset": "dataset",
     "LeRobotDatasetMetadata": "metadata",
     "MultiLeRobotDataset": "multi",
@@ -74,6 +82,8 @@ _HOME = {
     "merge_datasets": "editing.merging",
     "modify_features": "editing.features",
     "modify_tasks": "editing.tasks",
+    "pull_dataset": "hub",
+    "push_dataset": "hub",
     "recover_episodes": "recovery",
     "register_language_style": "language",
     "remove_feature": "editing.features",
@@ -85,6 +95,9 @@ __all__ = [
     "DataMeter",
     "DepthEncoderConfig",
     "FrameCache",
+    "ImageTransformConfig",
+    "ImageTransforms",
+    "ImageTransformsConfig",
     "LeRobotDataset",
     "LeRobotDatasetMetadata",
     "MultiLeRobotDataset",
@@ -109,6 +122,8 @@ __all__ = [
     "merge_datasets",
     "modify_features",
     "modify_tasks",
+    "pull_dataset",
+    "push_dataset",
     "recompute_stats",
     "recover_episodes",
     "reencode_dataset",
