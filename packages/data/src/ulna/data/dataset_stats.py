@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,15 +17,18 @@ from ulna.core.files import write_json
 from ulna.data.arrow_schema import numeric_column
 from ulna.data.layout import STATS_PATH, FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
-from ulna.data.moments import FeatureStats, combine_moments
+from ulna.data.moments import FeatureStats
 from ulna.data.quantiles import EpisodeSketches, FeatureSketch
 from ulna.data.reading_errors import readable
 from ulna.data.running_stats import RunningStats
 from ulna.data.sketch_files import read_sketch_file, write_sketches
-from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketches, merged_feature
+from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketches, merged_stats
 from ulna.data.stats import Stats, stats_to_json
+from ulna.data.stats_columns import FeatureColumn, file_column, stacked
 
 __all__ = ["DatasetTotals", "episode_parts", "read_row_stats", "settle_stats", "whole_stats"]
+
+logger = logging.getLogger(__name__)
 
 _NUMBERED: Final = frozenset({"index", "episode_index", "frame_index", "task_index"})
 
@@ -51,14 +55,9 @@ class DatasetTotals:
     def _start(self) -> None:
         recorded, total = self._meta.recorded_stats or {}, self._meta.total_episodes
         for name in _told(self._meta):
-            running, episodes = RunningStats(), 0
-            for parts in _file_parts(self._meta, name):
-                having = [_counted(part, name) for part in parts if name in part[0]]
-                episodes += len(having)
-                if having:
-                    running.add(*_union(having))
-            if episodes == total:
-                self._running[name] = running
+            column = _column(self._meta, name)
+            if column is not None and len(column) == total:
+                self._add(name, column.total(), column.sorted_sketch())
             elif name in recorded:
                 # Some episodes say nothing of this feature, as after a conversion by LeRobot: only the total knows.
                 self._add(name, recorded[name], None)
@@ -87,14 +86,6 @@ class DatasetTotals:
         return {name: running.result() for name, running in self._running.items()} or None
 
 
-def _union(parts: Sequence[tuple[FeatureStats, FeatureSketch | None]]) -> tuple[FeatureStats, FeatureSketch | None]:
-    if len(parts) == 1:
-        return parts[0]
-    sketches = [sketch for _, sketch in parts if sketch is not None]
-    stats = combine_moments([stats for stats, _ in parts])
-    return stats, FeatureSketch.merged(sketches) if len(sketches) == len(parts) else None
-
-
 def whole_stats(meta: LeRobotDatasetMetadata) -> Stats:
     """Compute the statistics of a dataset from those of its episodes and their sketches, one feature at a time.
 
@@ -104,13 +95,36 @@ def whole_stats(meta: LeRobotDatasetMetadata) -> Stats:
     Returns:
         Feature to statistics, for the features of which every episode has some. See `merged_stats`.
     """
+    if meta.total_episodes == 1:  # its own quantiles are exact
+        return merged_stats(episode_parts(meta), checked=True)
     found: Stats = {}
     for name in _told(meta):
-        parts = [_counted(part, name) for parts in _file_parts(meta, name) for part in parts if name in part[0]]
-        if parts and len(parts) == meta.total_episodes:
-            stats, sketches = zip(*parts, strict=True)
-            found[name] = merged_feature(name, stats, sketches)
+        column = _column(meta, name)
+        if column is not None and len(column) == meta.total_episodes:
+            if column.sketch is None:
+                logger.warning(
+                    "%s: not all of %d parts have a sketch, so that the quantiles of all together are left out of the "
+                    "statistics.",
+                    name,
+                    len(column),
+                )
+            found[name] = column.total()
     return found
+
+
+def _column(meta: LeRobotDatasetMetadata, name: str) -> FeatureColumn | None:
+    """Return what all episodes say of one feature; None when no episode says anything."""
+    starts, lengths = meta.episodes.starts, meta.episodes.lengths
+    columns = []
+    for file, path in _files(meta):
+        column = file_column(meta.root, file, path, name, starts, lengths)
+        if column is None:
+            parts = [_counted(part, name) for part in _parts_of_file(meta, file, path, name) if name in part[0]]
+            column = FeatureColumn.of(*zip(*parts, strict=True)) if parts else None
+        if column is not None:
+            columns.append(column)
+    shapes = {column.shape for column in columns}
+    return FeatureColumn.joined(columns) if len(shapes) == 1 else None
 
 
 def _counted(part: Part, name: str) -> tuple[FeatureStats, FeatureSketch | None]:
@@ -142,8 +156,8 @@ def episode_parts(meta: LeRobotDatasetMetadata) -> Iterator[Part]:
     Args:
         meta: Metadata of the dataset.
     """
-    for parts in _file_parts(meta):
-        yield from parts
+    for file, path in _files(meta):
+        yield from _parts_of_file(meta, file, path)
 
 
 def _told(meta: LeRobotDatasetMetadata) -> list[str]:
@@ -155,20 +169,22 @@ def _files(meta: LeRobotDatasetMetadata) -> Iterator[tuple[FileId, Path]]:
         yield FileId(int(path.parent.name.removeprefix("chunk-")), int(path.stem.removeprefix("file-"))), path
 
 
-def _file_parts(meta: LeRobotDatasetMetadata, only: str | None = None) -> Iterator[list[Part]]:
-    """Yield the parts of one file of the episode table at a time; of one feature and `index` if so asked."""
+def _parts_of_file(meta: LeRobotDatasetMetadata, file: FileId, path: Path, only: str | None = None) -> list[Part]:
+    """Return the parts of one file of the episode table; of one feature and `index` if so asked."""
     rows = _Rows(meta, only)
-    for file, path in _files(meta):
-        stated = {e: stats for e, stats in read_row_stats(path, only).items() if e < meta.total_episodes}
-        stored = read_sketch_file(meta.root, file, only)
-        yield [_part(stats, stored.get(e), rows, e) for e, stats in stated.items()]
+    stated = {e: stats for e, stats in read_row_stats(path, only).items() if e < meta.total_episodes}
+    stored = read_sketch_file(meta.root, file, only)
+    return [_part(stats, stored.get(e), rows, e) for e, stats in stated.items()]
 
 
 def _mend(meta: LeRobotDatasetMetadata) -> None:
     """Write the side files that lack number features of some episodes."""
+    starts, lengths, rows = meta.episodes.starts, meta.episodes.lengths, _Rows(meta)
     for file, path in _files(meta):
+        if all(file_column(meta.root, file, path, name, starts, lengths) is not None for name in rows.numbers):
+            continue
         stated = {e: stats for e, stats in read_row_stats(path).items() if e < meta.total_episodes}
-        stored, rows = read_sketch_file(meta.root, file), _Rows(meta)
+        stored = read_sketch_file(meta.root, file)
         known = {e: fitting_sketches(stats, stored.get(e)) for e, stats in stated.items()}
         if any(name not in sketches for sketches in known.values() for name in rows.numbers):
             mended = {e: _part(stats, stored.get(e), rows, e)[1] for e, stats in stated.items()}
@@ -245,12 +261,7 @@ def read_row_stats(path: Path, feature: str | None = None) -> dict[int, Stats]:
 
 def _arrays(column: pa.Array) -> Sequence[npt.NDArray[Any] | None]:
     """Return one array for each row of nested lists, None for a null; all rows at once where they have one shape."""
-    if column.null_count == 0 and pa.types.is_list(column.type):
-        flat, depth = column, 0
-        while pa.types.is_list(flat.type):
-            flat, depth = flat.flatten(), depth + 1
-        sizes = np.unique(np.diff(column.offsets.to_numpy()))
-        if len(sizes) == 1 and len(flat) == len(column) * sizes[0] and flat.null_count == 0:
-            rows: npt.NDArray[Any] = flat.to_numpy(zero_copy_only=False)
-            return list(rows.reshape(len(column), sizes[0], *[1] * (depth - 1)))
+    rows = stacked(column)
+    if rows is not None:
+        return list(rows)
     return [None if value is None else np.atleast_1d(np.asarray(value)) for value in column.to_pylist()]

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +12,16 @@ import numpy.typing as npt
 
 from ulna.data.quantiles import POINTS, FeatureSketch, order_quantiles, union_quantiles
 
-__all__ = ["QUANTILES", "FeatureStats", "array_stats", "array_summary", "combine_moments", "in_order", "quantile_stats"]
+__all__ = [
+    "QUANTILES",
+    "FeatureStats",
+    "array_stats",
+    "array_summary",
+    "combine_columns",
+    "combine_moments",
+    "in_order",
+    "quantile_stats",
+]
 
 FeatureStats = dict[str, npt.NDArray[Any]]
 
@@ -69,9 +78,25 @@ def combine_moments(parts: Sequence[FeatureStats]) -> FeatureStats:
     """
     if len(parts) == 1:
         return {key: parts[0][key] for key in (*_MOMENTS, "count")}
-    shape = np.shape(parts[0]["mean"])
-    low, high, mean, std = (np.stack([np.ravel(p[key]) for p in parts]).astype(np.float64) for key in _MOMENTS)
+    stacked = {key: np.stack([np.ravel(p[key]) for p in parts]).astype(np.float64) for key in _MOMENTS}
     counts = np.array([int(np.ravel(p["count"])[0]) for p in parts], dtype=np.int64)
+    return combine_columns(stacked, counts, np.shape(parts[0]["mean"]))
+
+
+def combine_columns(
+    moments: Mapping[str, npt.NDArray[np.float64]], counts: npt.NDArray[np.int64], shape: tuple[int, ...]
+) -> FeatureStats:
+    """Combine min, max, mean, std and count of one feature, given as arrays over the parts. See `combine_moments`.
+
+    Args:
+        moments: `min`, `max`, `mean` and `std`, each (parts, channels).
+        counts: Rows of each part.
+        shape: Shape of a statistic.
+    """
+    low, high, mean, std = (moments[key] for key in _MOMENTS)
+    if len(counts) == 1:
+        single = {key: moments[key][0].reshape(shape) for key in _MOMENTS}
+        return {**single, "count": counts.copy()}
     total = max(int(counts.sum()), 1)
     around = mean.min(axis=0)
     centre = around + _sums(counts[:, None] * (mean - around)) / total

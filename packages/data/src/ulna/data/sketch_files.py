@@ -23,7 +23,14 @@ from ulna.core.files import atomic_path, make_dirs
 from ulna.data.layout import FileId
 from ulna.data.quantiles import EpisodeSketches, FeatureSketch
 
-__all__ = ["SKETCHES_TEMPLATE", "read_sketch_file", "read_sketches", "write_sketch_file", "write_sketches"]
+__all__ = [
+    "SKETCHES_TEMPLATE",
+    "read_sketch_file",
+    "read_sketch_table",
+    "read_sketches",
+    "write_sketch_file",
+    "write_sketches",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -117,23 +124,41 @@ def read_sketch_file(root: Path, file: FileId, feature: str | None = None) -> di
     Returns:
         Episode to sketches; empty when there is no such file, or it is damaged or of a later version (which is logged).
     """
+    table = read_sketch_table(root, file, feature)
+    if table is None:
+        return {}
+    try:
+        return _parsed(table)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        logger.warning("%s is damaged and was passed over: %r", file.path(root, SKETCHES_TEMPLATE), error)
+        return {}
+
+
+def read_sketch_table(root: Path, file: FileId, feature: str | None = None) -> pa.Table | None:
+    """Read one side file as it is stored.
+
+    Args:
+        root: Folder of the dataset.
+        file: Number of the file of the episode table that it belongs to.
+        feature: Read only this feature; the others are not even decoded.
+
+    Returns:
+        A row for each episode and feature; None when there is no such file, or it is damaged or of a later version
+        (which is logged).
+    """
     path = file.path(root, SKETCHES_TEMPLATE)
     try:
         chosen = None if feature is None else [("feature", "=", feature)]
         table = pq.read_table(path, use_threads=False, filters=chosen)
     except FileNotFoundError:
-        return {}
+        return None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         logger.warning("%s cannot be read; its sketches are computed from the rows where possible: %s", path, error)
-        return {}
+        return None
     if (table.schema.metadata or {}).get(b"ulna.sketches") != str(_VERSION).encode():
         logger.warning("%s is not of version %d and was passed over.", path, _VERSION)
-        return {}
-    try:
-        return _parsed(table)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        logger.warning("%s is damaged and was passed over: %r", path, error)
-        return {}
+        return None
+    return table
 
 
 def _parsed(table: pa.Table) -> dict[int, EpisodeSketches]:
