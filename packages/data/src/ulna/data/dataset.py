@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +19,7 @@ from ulna.data.compaction import compact
 from ulna.data.depth import DepthUnit, check_depth_unit
 from ulna.data.features import parse_features
 from ulna.data.frame_cache import DEFAULT_CACHE_BYTES, CacheKind, FrameCache
+from ulna.data.index import episode_numbers
 from ulna.data.info import DatasetInfo, check_fps, write_tasks
 from ulna.data.location import new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
@@ -99,7 +102,7 @@ class LeRobotDataset:
             force_cache_sync=force_cache_sync,
             token=token,
         )
-        chosen = None if episodes is None else [int(e) for e in episodes]
+        chosen = None if episodes is None else episode_numbers(episodes)
         if episode_filter is not None:
             accepted = self.meta.filter_episodes(episode_filter)
             chosen = accepted if chosen is None else [e for e in chosen if e in set(accepted)]
@@ -202,10 +205,15 @@ class LeRobotDataset:
         settings = RecorderSettings(colour, encoder_queue_maxsize, when_full, depth)
         backend = choose_backend(video_backend)
         folder = new_root(repo_id, root)
-        make_dirs(folder)
-        info.save(folder)
-        write_tasks(folder, {})
         try:
+            try:
+                make_dirs(folder)
+                info.save(folder)
+                write_tasks(folder, {})
+            except (OSError, ValueError) as error:
+                raise DatasetError(
+                    f"The folder {str(folder)[:1000]!r} cannot be made: {error}", hint="Choose another root."
+                ) from error
             return cls._record(LeRobotDatasetMetadata(repo_id, folder), settings, tolerance_s, backend)
         except BaseException:
             _undo_create(folder)
@@ -457,7 +465,7 @@ class LeRobotDataset:
     def __getitem__(self, key: int | slice) -> Item | list[Item]:
         if isinstance(key, slice):
             return self.__getitems__(range(*key.indices(len(self))))
-        item = self.reader.item(int(key), as_float=not self.return_uint8)
+        item = self.reader.item(operator.index(key), as_float=not self.return_uint8)
         return finish(item, self._cameras, as_uint8=True, image_transforms=self.image_transforms)
 
     def __getitems__(self, positions: Sequence[int]) -> list[Item]:
@@ -535,6 +543,11 @@ class LeRobotDataset:
 
 def _undo_create(folder: Path) -> None:
     """Remove what `create` has written into a new folder."""
+    with suppress(OSError, ValueError):
+        _remove_what_was_written(folder)
+
+
+def _remove_what_was_written(folder: Path) -> None:
     Workspace(folder).remove()
     for name in ("meta/info.json", "meta/tasks.parquet"):
         (folder / name).unlink(missing_ok=True)

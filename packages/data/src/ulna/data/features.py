@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -133,8 +134,16 @@ def parse_features(features: Mapping[str, Mapping[str, Any]], *, add_defaults: b
     parsed = {name: _parse(name, declared) for name, declared in features.items()}
     if add_defaults:
         for name, declared in DEFAULT_FEATURES.items():
-            parsed.pop(name, None)
+            given = parsed.pop(name, None)
             parsed[name] = _parse(name, declared)
+            if given is not None and (given.dtype, given.shape or (1,)) != (declared["dtype"], (1,)):
+                raise FeatureError(
+                    f"Feature {name!r} is counted by the recorder as {declared['dtype']}, it cannot be "
+                    f"{given.dtype} {given.shape}.",
+                    hint="Choose another name for your values.",
+                )
+        if "task" in parsed:
+            raise FeatureError("Feature 'task' is not allowed: that is where a frame says what the robot does.")
     return parsed
 
 
@@ -148,7 +157,7 @@ def _parse(name: str, declared: Mapping[str, Any]) -> Feature:
     if dtype not in _SPECIAL:
         dtype = _numeric_dtype(name, dtype)
     try:
-        shape = tuple(int(n) for n in shape)
+        shape = tuple(operator.index(n) for n in shape)
     except (TypeError, ValueError, OverflowError) as error:
         raise FeatureError(f"Feature {name!r}: shape must be a sequence of integers, got {shape!r}.") from error
     if any(not 0 < n < _MOST_VALUES for n in shape) or len(shape) > 5:

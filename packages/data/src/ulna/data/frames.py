@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ Picture = npt.NDArray[np.uint8]
 
 # No camera measures that far: floats beyond it are millimetres that were taken for metres.
 _FARTHEST_M = 200.0
+
+
+_MOST_TEXTS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,7 @@ class FrameChecker:
         self._accepted = {*self._features, *DEFAULT_FEATURES, "task"}
         units = {name: codec.unit for name, codec in depth_codecs(self._features).items()}
         self._depth = frozenset(units)
+        self._known_texts: set[str] = set()
         self.depth_units: dict[str, DepthUnit] = {name: unit for name, unit in units.items() if unit is not None}
 
     def check(self, frame: Mapping[str, Any]) -> CheckedFrame:
@@ -75,10 +79,13 @@ class FrameChecker:
         Raises:
             FeatureError: Missing or unknown names, wrong dtype or shape, values that are not finite or out of range.
         """
+        if not isinstance(frame, Mapping):
+            raise FeatureError(f"A frame maps names of features to values, got {frame!r:.200}.")
         self._check_names(frame)
         task = frame["task"]
         if not isinstance(task, str) or not task.strip():
             raise FeatureError(f"'task' must be a text that says what the robot does, got {task!r}.")
+        self._check_text("task", task)
         values: dict[str, Any] = {}
         pictures: dict[str, npt.NDArray[Any]] = {}
         for name, feature in self._features.items():
@@ -90,11 +97,23 @@ class FrameChecker:
                 values[name] = check_language(name, frame.get(name), self._cameras)
             elif feature.dtype == "string":
                 values[name] = _text(feature, frame[name])
+                self._check_text(name, values[name])
             else:
                 values[name] = _numbers(feature, frame[name])
         for name in self._depth - self.depth_units.keys():
             self.depth_units[name] = unit_of(pictures[name])
         return CheckedFrame(task, values, pictures)
+
+    def _check_text(self, name: str, text: str) -> None:
+        """Refuse what cannot be stored as UTF-8, before the frame is taken; texts that were seen are not looked at."""
+        if text in self._known_texts:
+            return
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise FeatureError(f"{name!r}: the text {text!r:.200} cannot be stored: {error}") from error
+        if len(self._known_texts) < _MOST_TEXTS:
+            self._known_texts.add(text)
 
     def _check_names(self, frame: Mapping[str, Any]) -> None:
         if len(frame) == len(self._features) + 1 and "task" in frame and all(n in frame for n in self._features):

@@ -162,6 +162,26 @@ def share(total: int, part: int, parts: int) -> range:
     return range(total * part // parts, total * (part + 1) // parts)
 
 
+def episode_numbers(episodes: Iterable[Any]) -> list[int]:
+    """Return numbers of episodes as plain integers.
+
+    Args:
+        episodes: Whole numbers of any kind, also of numpy or torch.
+
+    Raises:
+        DatasetError: It is no collection of whole numbers.
+    """
+    try:
+        if not isinstance(episodes, (str, bytes)):
+            given = list(episodes)
+            numbers = [int(e) for e in given]
+            if all(number == e for number, e in zip(numbers, given, strict=True)):
+                return numbers
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise DatasetError(f"episodes must be a list of whole numbers, got {episodes!r:.200}.")
+
+
 def frame_offsets(key: str, seconds: Sequence[float], fps: int, tolerance_s: float) -> list[int]:
     """Turn time differences into frame offsets.
 
@@ -177,7 +197,13 @@ def frame_offsets(key: str, seconds: Sequence[float], fps: int, tolerance_s: flo
     Raises:
         DatasetError: A time difference falls between two frames.
     """
-    offsets = [round(s * fps) for s in seconds]
+    try:
+        seconds = [float(s) for s in seconds]
+        offsets = [round(s * fps) for s in seconds]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DatasetError(
+            f"delta_timestamps of {key!r} must be a list of finite numbers of seconds, got {seconds!r:.200}."
+        ) from error
     wrong = [s for s, n in zip(seconds, offsets, strict=True) if abs(s - n / fps) > tolerance_s]
     if wrong:
         raise DatasetError(

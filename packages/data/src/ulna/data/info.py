@@ -22,7 +22,7 @@ __all__ = ["DatasetInfo", "check_fps", "read_tasks", "write_tasks"]
 
 logger = logging.getLogger(__name__)
 
-_MOST_FPS = 1e9
+_MOST_FPS = 1e9  # of tables
 _COUNTS = {"total_episodes": 0, "total_frames": 0, "total_tasks": 0, "chunks_size": 1}
 _SIZES = ("data_files_size_in_mb", "video_files_size_in_mb")
 _LEFTOVERS_OF_V2 = {"total_videos", "total_chunks"}

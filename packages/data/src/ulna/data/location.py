@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -39,12 +40,15 @@ def find_root(
     Raises:
         DatasetError: No such dataset on this machine, and nothing to fetch it with.
     """
+    if root is None:
+        _check_name(repo_id)
     roots = dataset_roots() if revision is None else ()
     candidates = [Path(root)] if root is not None else [folder / repo_id for folder in roots]
     for folder in candidates:
-        finish_replacement(folder)
-        if (folder / INFO_PATH).is_file():
-            return folder
+        with _usable(folder):
+            finish_replacement(folder)
+            if (folder / INFO_PATH).is_file():
+                return folder
     if root is not None and candidates[0].exists():
         raise DatasetError(f"{candidates[0]} is not a dataset: it has no {INFO_PATH}.")
     if root is None and _HUB_NAME.fullmatch(repo_id):
@@ -60,6 +64,22 @@ def find_root(
         f"looked in {looked}.",
         hint=f"Give its folder (root=<folder>) if it lies elsewhere.{pull if _HUB_NAME.fullmatch(repo_id) else ''}",
     )
+
+
+def _check_name(repo_id: str) -> None:
+    """Refuse names that lead out of the folder of datasets, or nowhere."""
+    given: object = repo_id
+    if not isinstance(given, str) or not given.strip() or ".." in Path(given).parts:
+        raise DatasetError(f"A dataset is called user/name, not {repo_id!r}.", hint="Give its folder as root.")
+
+
+@contextmanager
+def _usable(folder: Path) -> Iterator[None]:
+    """Say which folder it was when the system refuses its name or denies access."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise DatasetError(f"The folder {str(folder)[:1000]!r} cannot be used: {error}") from error
 
 
 def hub_cache() -> Path:
@@ -109,8 +129,14 @@ def new_root(repo_id: str, root: str | Path | None, *, edited: bool = False) -> 
     Raises:
         DatasetError: The folder holds something already.
     """
+    if root is None:
+        _check_name(repo_id)
+        if Path(repo_id).is_absolute():
+            raise DatasetError(f"{repo_id!r} is a folder, not the name of a dataset.", hint="Give it as root.")
     folder = Path(root) if root is not None else dataset_roots()[0] / repo_id
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    with _usable(folder):
+        is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if is_taken:
         is_dataset = (folder / INFO_PATH).is_file()
         raise DatasetError(
             f"{folder} exists already{' and holds a dataset' if is_dataset else ''}; a new dataset needs a new folder.",

@@ -26,6 +26,7 @@ _ONE_THREAD: Final[dict[str, Any]] = (
 _BASE_BYTES: Final = 2**20
 """Memory of an open video without any picture: tables of FFmpeg and its input buffer."""
 _INDEX_BYTES: Final = 48
+_SURELY = 0.4  # of the distance of two frames: nearer than this there is only one
 _FRAMES_HELD: Final = 8
 _SCALER_STEP: Final = 16
 """Pictures a decoder keeps for reference and reuse, at 1.5 bytes a pixel."""
@@ -131,6 +132,31 @@ class VideoDecoder:
         self._frames, self._time, self._frame = None, -np.inf, None
 
     def _at(self, time_s: float, tolerance_s: float) -> Any:
+        """Return the frame nearest to a time, however far the tolerance would reach."""
+        surely_s = min(tolerance_s, _SURELY * self._spacing_s)
+        try:
+            return self._within(time_s, surely_s)
+        except FrameTimestampError:
+            if not tolerance_s > surely_s:
+                raise
+        return self._nearest(time_s, tolerance_s)
+
+    def _nearest(self, time_s: float, tolerance_s: float) -> Any:
+        self._seek(max(time_s - self._spacing_s, 0.0), 0.0)
+        nearest: Any = None
+        for frame in self._frames:
+            now = float(frame.pts * self._base)
+            if nearest is None or abs(now - time_s) < abs(nearest[0] - time_s):
+                nearest = now, frame
+            if now >= time_s:
+                break
+        self._forget()
+        if nearest is None or abs(nearest[0] - time_s) > tolerance_s:
+            near = "has no frame" if nearest is None else f"has the nearest at {nearest[0]:.6f} s"
+            raise FrameTimestampError(f"no frame at {time_s:.6f} s: {self.path} {near}")
+        return nearest[1]
+
+    def _within(self, time_s: float, tolerance_s: float) -> Any:
         if self._frame is not None and abs(self._time - time_s) <= tolerance_s:
             return self._frame
         if self._frames is None or not self._is_just_ahead(time_s):

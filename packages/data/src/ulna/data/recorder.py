@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from ulna.core.errors import DatasetError
 from ulna.data.depth_recording import CameraWorker, begin_camera, recorded_depth_config, try_cameras, with_depth_unit
@@ -31,6 +31,7 @@ __all__ = ["Recorder", "RecorderSettings"]
 
 logger = logging.getLogger(__name__)
 
+WhenFull = Literal["block", "drop"]
 Compact = Callable[[LeRobotDatasetMetadata, Workspace, int], None]
 
 _TELL_EVERY_S = 30.0
@@ -50,9 +51,20 @@ class RecorderSettings:
 
     encoder: RGBEncoderConfig = field(default_factory=RGBEncoderConfig)
     queue_size: int = 30
-    when_full: Literal["block", "drop"] = "block"
+    when_full: WhenFull = "block"
     depth_encoder: DepthEncoderConfig | None = None
     recover: bool = False
+
+    def __post_init__(self) -> None:
+        """Check values that would otherwise mean something else."""
+        size: object = self.queue_size
+        if not isinstance(size, int) or size < 1:
+            raise DatasetError(
+                f"encoder_queue_maxsize must be a whole number of 1 or more, got {self.queue_size!r}: without a limit "
+                "a slow encoder would fill the memory."
+            )
+        if self.when_full not in get_args(WhenFull):
+            raise DatasetError(f"when_full must be 'block' or 'drop', got {self.when_full!r}.")
 
 
 @dataclass

@@ -25,7 +25,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from ulna.core.errors import DatasetError, UlnaError
 from ulna.data.depth import DepthUnit, check_depth_unit
 from ulna.data.frame_source import FrameSource
-from ulna.data.index import FrameIndex, share, windows
+from ulna.data.index import FrameIndex, episode_numbers, share, windows
 from ulna.data.layout import FileId
 from ulna.data.location import find_root, snapshot_commit
 from ulna.data.metadata import LeRobotDatasetMetadata
@@ -139,7 +139,7 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         self._place = rank, world_size
         self._files: RemoteFiles | None = None
         self._folder = Path()
-        self.episodes = None if episodes is None else [int(e) for e in episodes]
+        self.episodes = None if episodes is None else episode_numbers(episodes)
         here = None if files or force_cache_sync else self._find_here(root, must=not streaming)
         if here is None:
             self._files = files or RemoteFiles.on_hub(repo_id, revision=revision, repo_type=repo_type, token=token)
@@ -386,8 +386,9 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
 
 def _refuse_values(counts: Mapping[str, int], on_error: str, rank: int | None, world_size: int | None) -> None:
     for name, value in counts.items():
-        if value < 1:
-            raise DatasetError(f"{name} must be 1 or more, it is {value}.")
+        given: object = value
+        if not isinstance(given, int) or given < 1:
+            raise DatasetError(f"{name} must be 1 or more, it is {value!r}.")
     if on_error not in {"raise", "skip"}:
         raise DatasetError(f"on_error must be 'raise' or 'skip', it is {on_error!r}.")
     if (rank is None) != (world_size is None):

@@ -109,8 +109,8 @@ class TorchcodecDecoder:
             np.divide(picture, np.float32(255), out=out, dtype=np.float32)
 
     def _frames(self, wanted: npt.NDArray[np.float64], tolerance_s: float) -> Pictures:
-        # A time a little later is surely inside the frame, whatever was rounded.
-        inside = wanted + min(tolerance_s, 1e-3)
+        # The frame that is shown half a frame later is the nearest; one of less tolerance is surely inside, too.
+        inside = wanted + min(tolerance_s, 0.5 / float(self._decoder.metadata.average_fps or 1))
         try:
             batch = self._decoder.get_frames_played_at(inside.tolist())
         except (RuntimeError, IndexError, ValueError) as error:
