@@ -270,6 +270,11 @@ def loader_items(dataset: Any, workers: int, seconds: float, kind: str = "") -> 
     next(batches)
     label = f"loader, {workers} workers{kind}"
     emit(f"{label}: first batch", time.perf_counter() - start, "s")
+    if workers:
+        for _ in range(10):
+            next(batches)
+        own = [own_memory_mb(worker.pid) for worker in batches._workers]
+        emit(f"{label}: memory that only one has", statistics.mean(own), "MB")
 
     def endless() -> Iterator[Any]:
         yield from batches
@@ -283,10 +288,6 @@ def loader_items(dataset: Any, workers: int, seconds: float, kind: str = "") -> 
         return 8
 
     emit(label, rate(step, seconds, repeats=1 if workers else 2), "items/s")
-    if workers:
-        processes = [worker.pid for worker in getattr(batches, "_workers", []) if worker.is_alive()]
-        if processes:
-            emit(f"{label}: memory of one", statistics.mean(map(own_memory_mb, processes)), "MB")
 
 
 def read_videos(codec: str, backend: str) -> None:
