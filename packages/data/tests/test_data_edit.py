@@ -155,6 +155,20 @@ def test_features_that_do_not_fit_are_refused(tmp_path: Path, features: Any, sai
     assert tree(tmp_path) == before
 
 
+def test_fractions_below_one_leave_the_rest_out(tmp_path: Path) -> None:
+    """LeRobot puts all that is left into the last part, whatever its fraction says."""
+    parts = split_dataset(copy("multi_file", tmp_path / "set"), {"a": 0.5, "b": 0.25})
+    assert [parts[name].num_episodes for name in ("a", "b")] == [4, 2]
+
+
+def test_limits_of_files_stay(scene: Any, tmp_path: Path) -> None:
+    """LeRobot gives the result of an edit the usual limits."""
+    limits = {"data_files_size_in_mb": 3, "video_files_size_in_mb": 7}
+    scene("video").record(tmp_path / "set", [2, 2], **limits)
+    info = delete_episodes(tmp_path / "set", [0], tmp_path / "out").meta.info
+    assert {name: getattr(info, name) for name in limits} == limits
+
+
 def test_features_from_arrays_texts_and_functions(tmp_path: Path) -> None:
     """Several axes, booleans and texts too; each with statistics, and a feature may replace one of its name."""
     root = copy("state_only", tmp_path / "set")

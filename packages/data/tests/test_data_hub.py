@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ulna.core.errors import DatasetError, DatasetNotFinishedError
-from ulna.data import LeRobotDataset, LeRobotDatasetMetadata
+from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, MultiLeRobotDataset
 from ulna.data.commands import app
 from ulna.data.hub import pull_dataset, push_dataset
 from ulna.testing.hub import LocalHub
@@ -195,6 +195,14 @@ def test_only_the_files_of_some_episodes(hub: LocalHub, recorded: Path) -> None:
 def test_videos_can_be_left_there(hub: LocalHub, recorded: Path) -> None:
     push_dataset(recorded, REPO)
     assert not list(pull_dataset(REPO, download_videos=False).rglob("*.mp4"))
+
+
+def test_several_datasets_are_pulled_as_single_ones_are(hub: LocalHub, recorded: Path) -> None:
+    """Videos can be left there for all of them."""
+    push_dataset(recorded, REPO)
+    both = MultiLeRobotDataset([REPO], download_videos=False)
+    assert len(both) == 9
+    assert not list(LeRobotDatasetMetadata(REPO).root.rglob("*.mp4"))
 
 
 def test_revisions_have_snapshots_of_their_own(hub: LocalHub, recorded: Path, scene: Any, tmp_path: Path) -> None:

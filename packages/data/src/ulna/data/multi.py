@@ -100,10 +100,11 @@ class MultiLeRobotDataset:
         image_transforms: Called with each colour picture (or window of pictures) that is read.
         delta_timestamps: Common feature to time differences in seconds, see `LeRobotDataset`.
         tolerances_s: Name to allowed deviation of times; 1e-4 where not named.
-        download_videos: Without effect on datasets that are on this machine.
+        download_videos: Whether videos are pulled too, of datasets that are not on this machine.
         video_backend: Video decoder, see `LeRobotDataset`.
         return_uint8: Whether pictures are uint8 instead of float32 in [0, 1].
         depth_output_unit: Unit of depth maps and of their statistics: `mm` or `m`.
+        token: Token of the Hub, if it is not the one that is logged in.
 
     Raises:
         DatasetError: No dataset, one twice or unknown, different frame rates, a common feature that differs in kind,
@@ -124,6 +125,7 @@ class MultiLeRobotDataset:
         *,
         return_uint8: bool = False,
         depth_output_unit: DepthUnit = "mm",
+        token: str | None = None,
     ) -> None:
         self.repo_ids = list(repo_ids)
         self.root = None if root is None else Path(root)
@@ -140,6 +142,8 @@ class MultiLeRobotDataset:
                 video_backend=video_backend,
                 return_uint8=return_uint8,
                 depth_output_unit=depth_output_unit,
+                download_videos=download_videos,
+                token=token,
             )
             for name in self.repo_ids
         ]
