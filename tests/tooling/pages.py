@@ -19,7 +19,7 @@ VERIFIED = tree.ROOT / "docs" / "config" / "verified.toml"
 
 
 def public_names(distribution: tree.Distribution) -> dict[str, list[str]]:
-    """Return what a distribution offers in its `__init__.py` and those of its parts, by the module that defines it.
+    """Return what the `__init__.py` of a distribution offers, by the module that defines it.
 
     Args:
         distribution: One that ships a module.
@@ -27,18 +27,38 @@ def public_names(distribution: tree.Distribution) -> dict[str, list[str]]:
     Returns:
         Public names by dotted module, both sorted.
     """
+    return _offered(distribution.package / "__init__.py", distribution)
+
+
+def names_of_parts(distribution: tree.Distribution) -> dict[str, list[str]]:
+    """Return what packages inside a distribution offer and the distribution itself does not, by defining module.
+
+    Args:
+        distribution: One that ships a module.
+
+    Returns:
+        Public names by dotted module, both sorted.
+    """
+    above = public_names(distribution)
+    found: dict[str, list[str]] = {}
+    for init in sorted(distribution.package.glob("[a-z]*/__init__.py")):
+        for module, names in _offered(init, distribution).items():
+            found[module] = sorted({*found.get(module, []), *names} - {*above.get(module, [])})
+    return {module: names for module, names in sorted(found.items()) if names}
+
+
+def _offered(init: Path, distribution: tree.Distribution) -> dict[str, list[str]]:
     found: dict[str, set[str]] = defaultdict(set)
-    for init in sorted([distribution.package / "__init__.py", *distribution.package.glob("[a-z]*/__init__.py")]):
-        if not init.exists():
-            continue
-        module = ".".join([distribution.module, *init.parent.relative_to(distribution.package).parts])
-        for item in imports.imports_of(init, module):
-            inside = f"{item.module}.".startswith(f"{distribution.module}.")
-            if inside and item.name and not item.name.startswith("_"):
-                found[item.module].add(item.name)
-        for node in files.syntax(init).body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-                found[module].add(node.name)
+    if not init.exists():
+        return {}
+    package = ".".join([distribution.module, *init.parent.relative_to(distribution.package).parts])
+    for item in imports.imports_of(init, package):
+        inside = f"{item.module}.".startswith(f"{distribution.module}.")
+        if inside and item.name and not item.name.startswith("_"):
+            found[item.module].add(item.name)
+    for node in files.syntax(init).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
+            found[package].add(node.name)
     return {module: sorted(names) for module, names in sorted(found.items())}
 
 
@@ -53,9 +73,8 @@ def api_page(distribution: tree.Distribution) -> str:
     """
     lines = [f"# {distribution.module}", "", distribution.project["description"], ""]
     lines += ["```bash", f"pip install {distribution.name}", "```", ""]
-    for module, names in public_names(distribution).items():
-        for name in names:
-            lines += [f"::: {module}.{name}", ""]
+    for group in (public_names(distribution), names_of_parts(distribution)):
+        lines += [line for module, names in group.items() for name in names for line in (f"::: {module}.{name}", "")]
     return "\n".join(lines)
 
 
