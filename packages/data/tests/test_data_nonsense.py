@@ -132,3 +132,21 @@ def test_reused_buffers(tmp_path: Path) -> None:
     for position, item in enumerate(LeRobotDataset("lab/scene", tmp_path / "set", return_uint8=True)):  # type: ignore[arg-type, var-annotated]
         assert item["a"].item() == item["image"].float().mean() == 20 * position
         assert abs(item["video"].float().mean() - 20 * position) < 3
+
+
+def test_another_directory_meanwhile(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative folder is the one that it was when the dataset was opened."""
+    made = scene("video")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    dataset = made.create(Path("set"))
+    dataset.add_frame(made.frame(0, 0))
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    dataset.add_frame(made.frame(0, 1))
+    dataset.save_episode()
+    dataset.finalize()
+    monkeypatch.chdir(tmp_path)
+    opened = LeRobotDataset("lab/scene", Path("set"), return_uint8=True)
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert [made.number(opened.numpy_item(i)[CAMERA]) for i in range(2)] == [0, 1]
+    assert list((tmp_path / "elsewhere").iterdir()) == []

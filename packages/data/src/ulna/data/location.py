@@ -43,7 +43,8 @@ def find_root(
     if root is None:
         _check_name(repo_id)
     roots = dataset_roots() if revision is None else ()
-    candidates = [Path(root)] if root is not None else [folder / repo_id for folder in roots]
+    named = [Path(root)] if root is not None else [folder / repo_id for folder in roots]
+    candidates = [folder.absolute() for folder in named]  # the program may change its directory
     for folder in candidates:
         with _usable(folder):
             finish_replacement(folder)
@@ -133,7 +134,7 @@ def new_root(repo_id: str, root: str | Path | None, *, edited: bool = False) -> 
         _check_name(repo_id)
         if Path(repo_id).is_absolute():
             raise DatasetError(f"{repo_id!r} is a folder, not the name of a dataset.", hint="Give it as root.")
-    folder = Path(root) if root is not None else dataset_roots()[0] / repo_id
+    folder = (Path(root) if root is not None else dataset_roots()[0] / repo_id).absolute()
     with _usable(folder):
         is_taken = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
     if is_taken:

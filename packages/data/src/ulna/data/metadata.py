@@ -455,6 +455,16 @@ def _finish_swap(root: Path) -> None:
     """Carry out a swap that was interrupted; wait for one that another process is carrying out."""
     workspace = Workspace(root)
     deadline = time.monotonic() + _SWAP_PATIENCE_S
+    try:
+        _carry_out(root, workspace, deadline)
+    except OSError as error:
+        raise DatasetNotFinishedError(
+            f"{root} was being finalized when the program stopped, and the rest cannot be done now: {error}",
+            hint="Make the folder writable and free some space, then open it again.",
+        ) from error
+
+
+def _carry_out(root: Path, workspace: Workspace, deadline: float) -> None:
     while workspace.has_journal:
         if workspace.lock():
             try:

@@ -129,19 +129,29 @@ class Recorder:
         self.closed = False
         self._next_told = 0.0
         self.workspace = Workspace(meta.root)
+        try:
+            self._open()
+        except OSError as error:
+            raise DatasetError(
+                f"{meta.root} cannot be recorded into: {error}. What it holds is as it was.",
+                hint="Free some space, or choose a folder that can be written.",
+            ) from error
+        self._checker = FrameChecker(meta.parsed_features)
+        self._current: _Episode | None = None
+        self._storing: deque[threading.Event] = deque()
+        self._failure: tuple[int, BaseException] | None = None
+
+    def _open(self) -> None:
         if not self.workspace.lock():
             raise DatasetError(
-                f"Another recorder has {meta.root} open.", hint="Finish or stop that recording first, then try again."
+                f"Another recorder has {self.meta.root} open.",
+                hint="Finish or stop that recording first, then try again.",
             )
         try:
             self._prepare()
         except BaseException:
             self.workspace.unlock()
             raise
-        self._checker = FrameChecker(meta.parsed_features)
-        self._current: _Episode | None = None
-        self._storing: deque[threading.Event] = deque()
-        self._failure: tuple[int, BaseException] | None = None
 
     def _prepare(self) -> None:
         meta, workspace = self.meta, self.workspace

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ulna.core.errors import DatasetError
@@ -70,8 +71,9 @@ def recover_episodes(root: Path) -> list[int]:
         return []
     _lock(workspace, root)
     try:
-        claim(meta, workspace)
-        return recover_unfinished(meta, workspace)
+        with _writing(root):
+            claim(meta, workspace)
+            return recover_unfinished(meta, workspace)
     finally:
         workspace.unlock()
 
@@ -97,17 +99,19 @@ def finalize_interrupted(root: Path, *, discard_unfinished: bool = False) -> boo
         return False
     _lock(workspace, root)
     try:
-        first = claim(meta, workspace)
+        with _writing(root):
+            first = claim(meta, workspace)
         left = [e for e in unfinished(meta, workspace) if e.frames]
         if left and not discard_unfinished:
             raise DatasetError(
                 f"{root} has {told(left)}.",
                 hint=f"Keep them: ulna dataset repair {root} --recover   Without them: recover=False, or discard.",
             )
-        remove_unfinished(meta, workspace)
-        EpisodeStore(meta, {}).write_totals()
-        if meta.total_episodes > first:
-            compact(meta, workspace, first)
+        with _writing(root):
+            remove_unfinished(meta, workspace)
+            EpisodeStore(meta, {}).write_totals()
+            if meta.total_episodes > first:
+                compact(meta, workspace, first)
     except BaseException:
         workspace.unlock()
         raise
@@ -115,8 +119,21 @@ def finalize_interrupted(root: Path, *, discard_unfinished: bool = False) -> boo
     return True
 
 
+@contextmanager
+def _writing(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DatasetError(
+            f"{root} cannot be changed: {error}. Every stored episode is safe.",
+            hint=f"Free some space or make the folder writable, then: ulna dataset repair {root}",
+        ) from error
+
+
 def _lock(workspace: Workspace, root: Path) -> None:
-    if not workspace.lock():
+    with _writing(root):
+        is_mine = workspace.lock()
+    if not is_mine:
         raise DatasetError(f"{root} is being recorded.", hint="Finish or stop that recording first, then try again.")
 
 

@@ -35,13 +35,16 @@ class FolderLock:
         self._path = path
         self._file: Any = None
 
-    def acquire(self) -> bool:
+    def acquire(self, *, made: bool = True) -> bool:
         """Take the lock if it is free.
+
+        Args:
+            made: Whether the file is made where there is none; else it need not be writable.
 
         Returns:
             Whether it is held now.
         """
-        file = self._path.open("ab")  # held open as long as the lock
+        file = self._path.open("ab" if made else "rb")  # held open as long as the lock
         try:
             _lock(file)
         except OSError:
@@ -117,12 +120,10 @@ class Workspace:
     @property
     def is_locked(self) -> bool:
         """Whether a recorder has the dataset open at this moment."""
-        if not self._lock_path.exists():
-            return False
         probe = FolderLock(self._lock_path)
         try:
-            taken = probe.acquire()
-        except PermissionError:  # somebody else's dataset on a read-only disk
+            taken = probe.acquire(made=False)
+        except OSError:  # there is none, or somebody else's that may not even be read
             return False
         probe.release()
         return not taken

@@ -91,11 +91,17 @@ def repair(
     found = find_root(str(dataset), folder)
     before = validate(str(dataset), found, progress=progress)
     work = _Mending(found, before, progress, dry_run=dry_run)
-    work.finish_recording(recover=recover)
-    work.renumber(wanted=renumber)
-    work.mend_tables()
-    work.drop_broken(wanted=drop_broken)
-    work.mend_statistics()
+    try:
+        work.finish_recording(recover=recover)
+        work.renumber(wanted=renumber)
+        work.mend_tables()
+        work.drop_broken(wanted=drop_broken)
+        work.mend_statistics()
+    except OSError as error:
+        raise DatasetError(
+            f"{found} could not be mended: {error}. Nothing is lost.",
+            hint="Free some space or make the folder writable, then try again.",
+        ) from error
     after = before if dry_run else validate(str(dataset), found, progress=progress)
     return Repair(found, before, after, work.steps)
 

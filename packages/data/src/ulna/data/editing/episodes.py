@@ -110,6 +110,7 @@ def split_dataset(
     check_readable(meta, (episode for episodes in chosen.values() for episode in episodes))
     places = {name: _split_place(meta, name, output_dir) for name in chosen}
     written: list[Path] = []
+    parent = None if output_dir is None or Path(output_dir).exists() else Path(output_dir)
     try:
         for name, episodes in chosen.items():
             write_episodes(meta, episodes, places[name])
@@ -117,6 +118,8 @@ def split_dataset(
     except BaseException:
         for folder in written:
             shutil.rmtree(folder, ignore_errors=True)
+        if parent is not None and parent.is_dir() and not any(parent.iterdir()):
+            parent.rmdir()
         raise
     return {name: LeRobotDataset(place.repo_id, place.root) for name, place in places.items()}
 
