@@ -253,12 +253,12 @@ def test_a_lost_frame_stops_the_encoding(tmp_path: Path, monkeypatch: pytest.Mon
     """What comes out is counted before it counts; nothing is left behind."""
     from ulna.data.editing import reencode
 
-    honest = reencode._mux
+    honest = reencode.mux_packets
 
     def loses_one(output: Any, packets: Any) -> int:
         return honest(output, list(packets)[1:])
 
-    monkeypatch.setattr(reencode, "_mux", loses_one)
+    monkeypatch.setattr(reencode, "mux_packets", loses_one)
     with pytest.raises(DatasetError, match=r"98 frames, of which \d+ came out"):
         reencode_dataset(VIDEOS, H264, output_dir=tmp_path / "new")
     assert list(tmp_path.iterdir()) == []
