@@ -251,14 +251,12 @@ def test_a_camera_that_is_no_video_is_refused(tmp_path: Path) -> None:
 
 def test_a_lost_frame_stops_the_encoding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes out is counted before it counts; nothing is left behind."""
-    from ulna.data.editing import reencode
-
-    honest = reencode.mux_packets
+    from ulna.data.video_encoding import mux_packets as honest
 
     def loses_one(output: Any, packets: Any) -> int:
         return honest(output, list(packets)[1:])
 
-    monkeypatch.setattr(reencode, "mux_packets", loses_one)
+    monkeypatch.setattr("ulna.data.editing.reencode.mux_packets", loses_one)
     with pytest.raises(DatasetError, match=r"98 frames, of which \d+ came out"):
         reencode_dataset(VIDEOS, H264, output_dir=tmp_path / "new")
     assert list(tmp_path.iterdir()) == []

@@ -111,7 +111,12 @@ def test_damaged_lines_of_the_log(scene: Any, tmp_path: Path) -> None:
     scene().record(root, [2, 3])
     log = root / RECORDING_LOG
     second = log.read_text().splitlines()[1]
-    wrong = [{"clock": "caller"}, {"clock": "tower"}, {"frames": "many"}, {"duration_s": 0, "measured_fps": 3}]
+    wrong: list[dict[str, Any]] = [
+        {"clock": "caller"},
+        {"clock": "tower"},
+        {"frames": "many"},
+        {"duration_s": 0, "measured_fps": 3},
+    ]
     for line in wrong:
         first = {**json.loads(second), "episode_index": 0, **line}
         if "frames" not in line and len(line) == 1 and line["clock"] == "caller":

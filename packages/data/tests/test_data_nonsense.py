@@ -17,7 +17,7 @@ from ulna.data import LeRobotDataset, RGBEncoderConfig, StreamingLeRobotDataset
 from ulna.data.index import episode_numbers, frame_offsets
 
 CAMERA = "observation.images.cam"
-ONE = {"dtype": "float32", "shape": (1,), "names": None}
+ONE: dict[str, Any] = {"dtype": "float32", "shape": (1,), "names": None}
 
 
 def test_the_nearest_frame_is_read_however_large_the_tolerance(scene: Any, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_frames_that_are_none(scene: Any, tmp_path: Path) -> None:
     scene().check(tmp_path / "set", [1])
 
 
-@pytest.mark.parametrize("make", [lambda root: StreamingLeRobotDataset("lab/scene", root, buffer_size=None)])
+@pytest.mark.parametrize("make", [lambda root: StreamingLeRobotDataset("lab/scene", root, buffer_size=None)])  # type: ignore[arg-type]
 def test_settings_of_streams(scene: Any, tmp_path: Path, make: Callable[[Path], Any]) -> None:
     scene().record(tmp_path / "set", [2])
     with pytest.raises(DatasetError, match="buffer_size must be 1 or more, it is None"):

@@ -32,7 +32,7 @@ def test_going_on_with_other_settings(scene: Any, tmp_path: Path) -> None:
     """Videos that need other decoder settings do not share a file, those that need the same ones do."""
     made, root = scene("video"), tmp_path / "set"
     made.record(root, [3], finalize=False).finalize()
-    settings = [
+    settings: list[dict[str, Any]] = [
         {"preset": "ultrafast"},
         {"preset": "slow", "g": 12},
         {"extra_options": {"profile": "high444"}, "pix_fmt": "yuv444p"},
