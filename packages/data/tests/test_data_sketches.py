@@ -441,3 +441,17 @@ def test_exact_order_statistics_equal_numpy() -> None:
     np.testing.assert_array_equal(
         order_quantiles(values, LEVELS), np.quantile(values.astype(np.float64), LEVELS, axis=1)
     )
+
+
+def test_one_row_of_weights_stands_for_all_channels() -> None:
+    """Two episodes of equal values, one summarised alone and one among others, are laid together all the same."""
+    values = np.sort(np.random.default_rng(0).normal(size=(3, 40)), axis=1)
+    alone = FeatureSketch.of(values)
+    among = FeatureSketch(alone.values, np.repeat(alone.weights, 3, axis=0))
+    assert alone.weights.shape != among.weights.shape
+    for parts in ([alone, among], [among, alone], [alone, among, alone]):
+        merged = FeatureSketch.merged(parts)
+        assert merged.count == 40 * len(parts)
+        wanted = np.quantile(np.concatenate([values] * len(parts), axis=1), [0.1, 0.5], axis=1)
+        np.testing.assert_allclose(union_quantiles(parts, [0.1, 0.5]), wanted)
+        np.testing.assert_allclose(merged.quantiles([0.1, 0.5]), wanted)

@@ -130,7 +130,8 @@ class FeatureSketch:
             parts: At least one; all of the same number of channels.
         """
         if _same_values(parts):
-            return cls(parts[0].values, np.sum([p.weights for p in parts], axis=0))
+            # One row of weights stands for all channels.
+            return cls(parts[0].values, np.sum(np.broadcast_arrays(*(p.weights for p in parts)), axis=0))
         channels = max(p.channels for p in parts)
         values = np.concatenate([np.broadcast_to(p.values, (channels, p.values.shape[1])) for p in parts], axis=1)
         weights = np.concatenate([np.broadcast_to(p.weights, (channels, p.weights.shape[1])) for p in parts], axis=1)
