@@ -385,3 +385,20 @@ def test_statistics_left_behind_are_combined_anew(scene: Any, tmp_path: Path) ->
     for feature, values in whole.items():
         for name, value in values.items():
             np.testing.assert_allclose(again.meta.stats[feature][name], value, rtol=1e-12, atol=1e-12)
+
+
+def test_trouble_with_statistics_does_not_deny_a_stored_episode(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The episode counts once its row is there: what fails afterwards is told, and numbers go on behind it."""
+    made = scene(None)
+    dataset = LeRobotDataset.create("lab/scene", 30, made.features(), tmp_path / "set")
+    with monkeypatch.context() as broken:
+        broken.setattr("ulna.data.episode_store.stats_to_json", lambda stats: {}["nothing"])
+        dataset.add_frame(made.frame(0, 0))
+        with pytest.raises(DatasetError, match="Episode 0 is stored, but its statistics"):
+            dataset.save_episode()
+    dataset.add_frame(made.frame(1, 0))
+    dataset.save_episode()
+    dataset.finalize()
+    made.check(tmp_path / "set", [1, 1])

@@ -329,7 +329,12 @@ class Recorder:
         self._await_storing()
         (episode, cause), self._failure = self._failure, None
         self.discard()
-        self.next_episode = episode
+        self.next_episode = self.meta.total_episodes
+        if self.next_episode > episode:
+            raise DatasetError(
+                f"Episode {episode} is stored, but its statistics could not be added to those of the dataset: {cause!r}",
+                hint=f"End the recording, then: ulna dataset repair {self.meta.root}",
+            ) from cause
         if isinstance(cause, DatasetError):
             raise cause
         raise DatasetError(
