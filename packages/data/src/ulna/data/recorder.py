@@ -332,7 +332,7 @@ class Recorder:
         self.next_episode = self.meta.total_episodes
         if self.next_episode > episode:
             raise DatasetError(
-                f"Episode {episode} is stored, but its statistics could not be added to those of the dataset: {cause!r}",
+                f"Episode {episode} is stored, but its statistics could not be added to the others: {cause!r}",
                 hint=f"End the recording, then: ulna dataset repair {self.meta.root}",
             ) from cause
         if isinstance(cause, DatasetError):
