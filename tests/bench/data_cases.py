@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import sys
 import time
@@ -341,6 +342,26 @@ def open_many(name: str) -> None:
     emit("peak memory", memory_mb(), "MB")
 
 
+def resume_many() -> None:
+    """Add three episodes to 10,000."""
+    root = scratch / f"{library}_resumed"
+    shutil.copytree(scratch / "many_edited", root)
+    start = time.perf_counter()
+    dataset = dataset_class().resume("bench/many", root=root)
+    emit("resume", time.perf_counter() - start, "s")
+    save = []
+    for episode in range(3):
+        for frame in frames({}, 100 * episode, MANY_LENGTH):
+            dataset.add_frame(frame)
+        start = time.perf_counter()
+        dataset.save_episode()
+        save.append(time.perf_counter() - start)
+    emit("save_episode", statistics.median(save), "s")
+    start = time.perf_counter()
+    dataset.finalize()
+    emit("finalize", time.perf_counter() - start, "s")
+
+
 def import_reader() -> None:
     """Import the reader, torch included."""
     start = time.perf_counter()
@@ -362,6 +383,7 @@ def build() -> None:
     build_recorded("state", None, episodes=200, length=500)
     build_many("many_state", cameras=False)
     build_many("many_video", cameras=True)
+    build_edited("many_edited", "many_state")
 
 
 def build_recorded(name: str, dtype: str | None, episodes: int = 3, length: int = 300, **options: Any) -> None:
@@ -420,6 +442,17 @@ def build_many(name: str, *, cameras: bool) -> None:
     (root / "built").touch()
 
 
+def build_edited(name: str, source: str) -> None:
+    """Delete one of 10,000 episodes: what is left has statistics and indices of its own, as recorded episodes have."""
+    if (scratch / name).exists():
+        return
+    from ulna.data import delete_episodes
+
+    start = time.perf_counter()
+    delete_episodes(scratch / source, [0], output_dir=scratch / name)
+    emit("delete one of 10,000 episodes", time.perf_counter() - start, "s")
+
+
 def best(codec: str) -> dict[str, Any]:
     """Return the options of the library's fastest way to record, at equal quality."""
     streaming = {"streaming_encoding": True} if library == "lerobot" else {}
@@ -436,6 +469,7 @@ CASES: dict[str, Callable[[], None]] = {
     "picture statistics": picture_statistics,
     "open 10,000 episodes, state": lambda: open_many("many_state"),
     "open 10,000 episodes, video": lambda: open_many("many_video"),
+    "resume 10,000 episodes": resume_many,
     "read states": read_states,
     "read AV1, pyav": lambda: read_videos("libsvtav1", "pyav"),
     "read h264, pyav": lambda: read_videos("h264", "pyav"),
