@@ -152,7 +152,8 @@ def interop(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure start-up and datasets, with LeRobot where ULNA_LEROBOT_PYTHON names it; one script: -- data --runs 3."""
-    scripts = sorted(path.stem for path in (ROOT / "tests" / "bench").glob("*.py") if not path.stem.endswith("_cases"))
+    parts = ("_scene", "data_cases")
+    scripts = sorted(p.stem for p in (ROOT / "tests" / "bench").glob("*.py") if p.stem not in parts)
     name, *arguments = session.posargs or [""]
     if name and name not in scripts:
         session.error(f"There is no measurement {name!r}; there are: {', '.join(scripts)}")
