@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,11 +123,6 @@ def scene() -> type[Scene]:
     return Scene
 
 
-@pytest.fixture(scope="session")
-def scene_of_module() -> type[Scene]:
-    return Scene
-
-
 @pytest.fixture
 def files_below() -> Any:
     def listed(root: Path) -> list[str]:
@@ -162,3 +158,18 @@ def local_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
         HfFileSystem.clear_instance_cache()
         yield server
         close_session()
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished dataset of three episodes, not to be changed."""
+    root = tmp_path_factory.mktemp("sound") / "set"
+    Scene("video").record(root, [3, 4, 2])
+    return root
+
+
+@pytest.fixture
+def copy(sound: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    shutil.copytree(sound, tmp_path / "set")
+    return tmp_path / "set"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,19 +21,6 @@ from ulna.data.checks import repair, validate
 from ulna.data.commands import app
 
 KEY = "observation.images.cam"
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, scene_of_module: Any) -> Path:
-    root = tmp_path_factory.mktemp("sound") / "set"
-    scene_of_module("video").record(root, [3, 4, 2])
-    return root
-
-
-@pytest.fixture
-def copy(sound: Path, tmp_path: Path) -> Path:
-    shutil.copytree(sound, tmp_path / "set")
-    return tmp_path / "set"
 
 
 def edit(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:

@@ -24,19 +24,6 @@ GOLDEN = Path(__file__).parent / "golden"
 KEY = "observation.images.cam"
 
 
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory, scene_of_module: Any) -> Path:
-    root = tmp_path_factory.mktemp("sound") / "set"
-    scene_of_module("video").record(root, [3, 4, 2])
-    return root
-
-
-@pytest.fixture
-def copy(sound: Path, tmp_path: Path) -> Path:
-    shutil.copytree(sound, tmp_path / "set")
-    return tmp_path / "set"
-
-
 def edit_table(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
     table = pq.read_table(path)
     pq.write_table(change(table), path)

@@ -22,15 +22,14 @@ from ulna.core.errors import DatasetError, DatasetNotFinishedError, MissingDepen
 from ulna.core.files import write_text
 from ulna.data.dataset_card import dataset_card
 from ulna.data.layout import CODEBASE_VERSION, INFO_PATH, WORK_FOLDER
-from ulna.data.location import DEFAULT_REVISION, hub_cache
+from ulna.data.location import DEFAULT_REVISION, hub_cache, is_repo_id
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.workspace import Workspace
 
-__all__ = ["Push", "is_repo_id", "network_errors", "pull_dataset", "push_dataset", "resolve_revision"]
+__all__ = ["Push", "network_errors", "pull_dataset", "push_dataset", "resolve_revision"]
 
 logger = logging.getLogger(__name__)
 
-_REPO_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
 _NEVER: Final = (f"{WORK_FOLDER}/*", "images/*", ".cache/*", ".*", "*/.*", "*.tmp", "meta/ulna_marks.json")
 _BATCH_FILES, _BATCH_BYTES = 64, 2**30
 _VERSION: Final = re.compile(r"v(\d+)\.(\d+)")
@@ -55,15 +54,6 @@ class Push:
     url: str
     uploaded: tuple[str, ...]
     kept: int
-
-
-def is_repo_id(name: str) -> bool:
-    """Say whether a name could be a dataset on the Hub.
-
-    Args:
-        name: The name.
-    """
-    return _REPO_ID.fullmatch(name) is not None
 
 
 def _endpoint() -> str | None:

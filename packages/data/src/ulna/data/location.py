@@ -15,12 +15,21 @@ from ulna.core.paths import dataset_roots, ulna_home
 from ulna.data.editing.replacement import finish_replacement
 from ulna.data.layout import INFO_PATH
 
-__all__ = ["DEFAULT_REVISION", "cached_snapshot", "find_root", "hub_cache", "new_root", "snapshot_commit"]
+__all__ = ["DEFAULT_REVISION", "cached_snapshot", "find_root", "hub_cache", "is_repo_id", "new_root", "snapshot_commit"]
 
 DEFAULT_REVISION: Final = "ulna-default"
 """Name under which the cache notes the commit that was pulled without a revision."""
 
 _HUB_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def is_repo_id(name: str) -> bool:
+    """Say whether a name could be a dataset on the Hub.
+
+    Args:
+        name: The name.
+    """
+    return _HUB_NAME.fullmatch(name) is not None
 
 
 def find_root(
@@ -52,7 +61,7 @@ def find_root(
                 return folder
     if root is not None and candidates[0].exists():
         raise DatasetError(f"{candidates[0]} is not a dataset: it has no {INFO_PATH}.")
-    if root is None and _HUB_NAME.fullmatch(repo_id):
+    if root is None and is_repo_id(repo_id):
         pulled = cached_snapshot(repo_id, revision)
         if pulled is not None:
             return pulled
@@ -63,7 +72,7 @@ def find_root(
     raise DatasetError(
         f"The dataset {repo_id!r}{'' if revision is None else f' at revision {revision!r}'} is not on this machine; "
         f"looked in {looked}.",
-        hint=f"Give its folder (root=<folder>) if it lies elsewhere.{pull if _HUB_NAME.fullmatch(repo_id) else ''}",
+        hint=f"Give its folder (root=<folder>) if it lies elsewhere.{pull if is_repo_id(repo_id) else ''}",
     )
 
 
