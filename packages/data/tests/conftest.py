@@ -109,6 +109,29 @@ class Scene:
         assert position == len(dataset) == dataset.num_frames
         return dataset
 
+    @staticmethod
+    def leave_behind(dataset: LeRobotDataset, root: Path) -> Path:
+        """Copy a dataset as a kill leaves it once every picture that was added is on disk, then discard the episode.
+
+        Args:
+            dataset: Is recording an episode, which is the only one that is not stored.
+            root: Where the copy goes.
+
+        Returns:
+            The folder of the unfinished episode in the copy.
+        """
+        recorder = dataset._recorder
+        assert recorder is not None
+        episode = recorder._current
+        assert episode is not None
+        episode.end()
+        for worker in episode.workers.values():
+            worker.finish()
+        shutil.copytree(dataset.root, root)
+        dataset.clear_episode_buffer()
+        [folder] = (root / ".ulna/staging").iterdir()
+        return folder
+
     def number(self, picture: np.ndarray) -> int:
         _, height, width = picture.shape
         bar, number = width // 10, 0

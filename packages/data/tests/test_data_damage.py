@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -26,10 +25,9 @@ def interrupted(made: Any, root: Path, frames: int = 3) -> Path:
     dataset = made.record(root.with_name("recording"), [2], finalize=False)
     for frame in range(frames):
         dataset.add_frame(made.frame(1, frame))
-    shutil.copytree(dataset.root, root)
-    dataset.clear_episode_buffer()
+    folder: Path = made.leave_behind(dataset, root)
     dataset.finalize()
-    return root / ".ulna/staging/episode-000001"
+    return folder
 
 
 def as_folder(path: Path) -> None:

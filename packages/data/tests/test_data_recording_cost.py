@@ -10,7 +10,6 @@ import itertools
 import json
 import logging
 import os
-import shutil
 import threading
 import tracemalloc
 from pathlib import Path
@@ -318,20 +317,14 @@ def test_recording_goes_on_behind_the_recovered_episode(scene: Any, tmp_path: Pa
 
 def left_behind(made: Any, root: Path, frames: int) -> None:
     """Lay out a dataset of two episodes as a kill in the third leaves it."""
-    live = root.with_name("live")
-    dataset = made.record(live, [2, 3], finalize=False)
+    dataset = made.record(root.with_name("live"), [2, 3], finalize=False)
     for frame in range(frames):
         dataset.add_frame(made.frame(2, frame))
-    episode = dataset._recorder._current
-    episode.end()
-    for worker in episode.workers.values():
-        worker.finish()
-    shutil.copytree(live, root)
-    dataset.clear_episode_buffer()
+    made.leave_behind(dataset, root)
     dataset.finalize()
 
 
-def test_everything_a_row_can_hold_is_recovered(tmp_path: Path) -> None:
+def test_everything_a_row_can_hold_is_recovered(scene: Any, tmp_path: Path) -> None:
     """Numbers of any shape, texts, language and depth, in videos and in the table: as an episode that was saved."""
     size = {"shape": (16, 32, 1), "names": ["height", "width", "channels"], "info": {"is_depth_map": True}}
     features = {
@@ -362,13 +355,7 @@ def test_everything_a_row_can_hold_is_recovered(tmp_path: Path) -> None:
     live, root = tmp_path / "live", tmp_path / "set"
     dataset = LeRobotDataset.create("lab/all", 30, features, live)
     add(dataset)
-    episode = dataset._recorder._current  # type: ignore[union-attr]
-    assert episode is not None
-    episode.end()
-    for worker in episode.workers.values():
-        worker.finish()
-    shutil.copytree(live, root)
-    dataset.clear_episode_buffer()
+    scene.leave_behind(dataset, root)
     add(dataset)
     dataset.save_episode()
     dataset.finalize()
