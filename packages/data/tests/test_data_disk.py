@@ -19,6 +19,8 @@ import pytest
 
 from ulna.core.errors import DatasetError
 from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, RGBEncoderConfig
+from ulna.data.checks.mending import repair
+from ulna.data.recovery import find_unfinished
 from ulna.data.workspace import Workspace
 
 CAMERA = "observation.images.cam"
@@ -207,10 +209,14 @@ def used(disk: Path) -> tuple[int, int]:
 def test_disk_is_full_at_any_write(
     scene: Any, disk: Path, caplog: pytest.LogCaptureFixture, camera: str, what: str
 ) -> None:
-    """Room is left for one block (or one new file) more each time, until an episode and finalizing fit."""
+    """Room is left for one block (or one new file) more each time, until an episode and finalizing fit.
+
+    An episode whose frames are all on disk is never lost.
+    """
     caplog.set_level(logging.CRITICAL)
     made, root = scene(camera), disk / "set"
     failed = {"frame": 0, "save": 0, "finalize": 0}
+    kept = 0
     for room in range(400):
         shutil.rmtree(root, ignore_errors=True)
         dataset = made.create(root, rgb_encoder=H264)
@@ -220,7 +226,11 @@ def test_disk_is_full_at_any_write(
         free(disk)
         lengths = [2, 3][: LeRobotDatasetMetadata("lab/scene", root).total_episodes]
         made.check(root, lengths)
-        with LeRobotDataset.resume("lab/scene", root, rgb_encoder=H264) as again:
+        left = [found.frames for found in find_unfinished(root)]
+        assert left in ([], [3])
+        kept += len(left)
+        lengths += left
+        with LeRobotDataset.resume("lab/scene", root, rgb_encoder=H264, recover=True) as again:
             made.add(again, len(lengths), 4)
         assert made.check(root, [*lengths, 4]).meta.findings == []
         assert not [p for p in root.rglob("*") if p.name.startswith(".")]
@@ -228,8 +238,44 @@ def test_disk_is_full_at_any_write(
             break
     else:
         pytest.fail("it never fitted")
+    assert kept > 0
     assert failed["save"] > 0
-    assert failed["finalize"] > 0
+
+
+def try_to_finalize(dataset: LeRobotDataset) -> bool:
+    """Return whether there was room."""
+    try:
+        dataset.finalize()
+    except DatasetError as error:
+        if "No space left" not in str(error):
+            raise
+        return False
+    return True
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("camera", ["video", "image"])
+def test_disk_is_full_at_any_write_of_finalizing(
+    scene: Any, disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, camera: str
+) -> None:
+    """Every saved episode stays whole, and repairing finishes the work when there is room."""
+    caplog.set_level(logging.CRITICAL)
+    made, root, failed = scene(camera), disk / "set", 0
+    made.record(tmp_path / "base", [2, 3], finalize=False, rgb_encoder=H264)._recorder.workspace.unlock()
+    for room in range(100):
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(tmp_path / "base", root)
+        dataset = LeRobotDataset.resume("lab/scene", root, rgb_encoder=H264)
+        fill(disk, room, 10_000)
+        fitted = try_to_finalize(dataset)
+        free(disk)
+        if fitted:
+            break
+        failed += 1
+        made.check(root, [2, 3])
+        assert repair(root).after.problems == []
+        made.check(root, [2, 3])
+    assert failed > 0
 
 
 def attempt(made: Any, dataset: LeRobotDataset, failed: dict[str, int]) -> bool:
@@ -262,7 +308,7 @@ def test_recording_goes_on_when_space_is_freed(scene: Any, disk: Path) -> None:
     fill(disk, 1, 10_000)
     with pytest.raises(DatasetError, match="No space left"):
         made.add(dataset, 1, 3)
-    dataset.clear_episode_buffer()
+    dataset.clear_episode_buffer(unsaved=True)
     free(disk)
     made.add(dataset, 1, 4)
     dataset.finalize()

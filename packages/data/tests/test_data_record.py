@@ -406,6 +406,7 @@ def test_failing_disk_while_storing_loses_nothing_finished(
             with pytest.raises(DatasetError, match=r"(?s)Episode 1 could not be stored.*episodes before it are safe"):
                 made.add(dataset, 1, 3)
         made.check(tmp_path / "set", [4])
+        dataset.clear_episode_buffer(unsaved=True)
     made.add(dataset, 1, 2)
     dataset.finalize()
     made.check(tmp_path / "set", [4, 2])

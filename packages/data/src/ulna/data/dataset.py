@@ -373,7 +373,8 @@ class LeRobotDataset:
                 the next call.
 
         Raises:
-            DatasetError: There is no frame, or storing failed; earlier episodes are safe, this one is discarded.
+            DatasetError: There is no frame, or storing failed. Earlier episodes are safe; if the disk is full this one
+                is kept, and the next `save_episode`, `flush` or `finalize` stores it.
         """
         if episode_data is not None:
             raise DatasetError("save_episode() stores the frames that were added; it takes no others.")
@@ -383,19 +384,24 @@ class LeRobotDataset:
         """Wait until every saved episode is durable.
 
         Raises:
-            DatasetError: Storing one failed.
+            DatasetError: Storing one failed; if the disk is full it is kept.
         """
         self._writer().flush()
 
-    def clear_episode_buffer(self) -> None:
-        """Discard the frames added since the last save, with everything they left on disk."""
-        self._writer().discard()
+    def clear_episode_buffer(self, *, unsaved: bool = False) -> None:
+        """Discard the frames added since the last save, with everything they left on disk.
+
+        Args:
+            unsaved: Whether episodes that could not be saved, and are kept, are given up too.
+        """
+        self._writer().discard(unsaved=unsaved)
 
     def finalize(self) -> None:
         """End recording: discard unsaved frames, wait for saved ones, join the files of single episodes. Idempotent.
 
         Raises:
-            DatasetError: Storing or joining failed; what was durable before still is.
+            DatasetError: Storing or joining failed; what was durable before still is. An episode for which there is
+                no room stays recoverable (`ulna dataset repair --recover`).
         """
         if self._recorder is not None and not self._recorder.closed:
             try:

@@ -78,6 +78,7 @@ class EpisodeStore:
         self._data = data.next(size) if data else FileId(0, 0)
         self._row = row.next(size) if row else FileId(0, 0)
         self._videos = {k: videos[k].next(size) if k in videos else FileId(0, 0) for k in meta.video_keys}
+        self._placed: list[tuple[Path, Path]] = []
         self.remove_leftovers()
         self._row_schema = _existing_row_schema(meta)
         self._totals = DatasetTotals(meta)
@@ -98,11 +99,14 @@ class EpisodeStore:
 
         Raises:
             DatasetError: Its pictures and rows do not fit together.
-            OSError: The disk is full or does not answer; the dataset is as it was before.
+            OSError: The disk is full or does not answer; the dataset and the episode's files are as they were before.
         """
         try:
             self._store(episode)
         except BaseException:
+            while self._placed:
+                was, now = self._placed.pop()
+                now.replace(was)
             self.remove_leftovers()
             raise
         self._complete(episode)
@@ -174,6 +178,7 @@ class EpisodeStore:
         with video.path.open("rb+") as written:
             os.fsync(written.fileno())
         video.path.replace(target)
+        self._placed.append((video.path, target))
         fsync_dir(target.parent)
         return VideoSpan(file, 0.0, video.frames / meta.fps)
 
@@ -186,6 +191,7 @@ class EpisodeStore:
         schema = self._row_schema or row_schema(columns, meta.parsed_features)
         write_rows(row.row.path(meta.root, EPISODES_TEMPLATE), [columns], schema)
         self._row_schema = schema
+        self._placed.clear()
         meta.append(row)
         self._next_frame += row.length
         self._data, self._row = self._data.next(size), self._row.next(size)

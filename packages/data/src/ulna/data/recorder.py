@@ -10,19 +10,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ulna.core.errors import DatasetError
 from ulna.data.depth_recording import CameraWorker, begin_camera, recorded_depth_config, try_cameras, with_depth_unit
-from ulna.data.episode_store import EpisodeData, EpisodeStore
+from ulna.data.episode_store import EpisodeStore
 from ulna.data.features import Feature
-from ulna.data.frames import CheckedFrame, FrameChecker
+from ulna.data.frames import FrameChecker
 from ulna.data.interrupts import uninterrupted
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.open_episode import EndedEpisode, OpenEpisode
 from ulna.data.recovery import claim, recover_unfinished, remove_unfinished
 from ulna.data.row_journal import RowJournal
-from ulna.data.timing import Clock, EpisodeTiming
+from ulna.data.timing import Clock
 from ulna.data.unfinished import ROWS_FILE
 from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig, VideoEncoderConfig
 from ulna.data.workspace import Workspace
@@ -67,50 +67,6 @@ class RecorderSettings:
             raise DatasetError(f"when_full must be 'block' or 'drop', got {self.when_full!r}.")
 
 
-@dataclass
-class _Episode:
-    """An episode between its first frame and its storing."""
-
-    index: int
-    folder: Path
-    clock: Clock
-    journal: RowJournal
-    workers: dict[str, CameraWorker]
-    tasks: list[str] = field(default_factory=list)
-    values: list[dict[str, Any]] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-    dropped: int = 0
-    torn: bool = False
-
-    def put(self, frame: CheckedFrame, time_s: float) -> None:
-        """Take a frame; the row counts only when its pictures are all on their way."""
-        self.journal.append(frame.task, frame.values, time_s)
-        self.torn = True
-        for name, worker in self.workers.items():
-            worker.put(frame.pictures[name])
-        self.values.append(frame.values)
-        self.times.append(time_s)
-        self.tasks.append(frame.task)
-        self.torn = False
-
-    def end(self) -> None:
-        self.journal.close()
-        for worker in self.workers.values():
-            worker.end(len(self.tasks))
-
-    def finished(self) -> EpisodeData:
-        cameras = {name: worker.finish() for name, worker in self.workers.items()}
-        frames = len(self.tasks)
-        timing = EpisodeTiming.of(self.times[:frames], self.clock, self.dropped)
-        return EpisodeData(self.index, self.tasks, self.values[:frames], cameras, timing)
-
-    def discard(self) -> None:
-        self.journal.close()
-        for worker in self.workers.values():
-            worker.abort()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
 class Recorder:
     """Writes one dataset. Created by `LeRobotDataset.create` or `resume`, ended by `close`; used by one thread.
 
@@ -137,9 +93,10 @@ class Recorder:
                 hint="Free some space, or choose a folder that can be written.",
             ) from error
         self._checker = FrameChecker(meta.parsed_features)
-        self._current: _Episode | None = None
+        self._current: OpenEpisode | None = None
         self._storing: deque[threading.Event] = deque()
-        self._failure: tuple[int, BaseException] | None = None
+        self._unsaved: deque[EndedEpisode] = deque()
+        self._failure: DatasetError | None = None
 
     def _open(self) -> None:
         if not self.workspace.lock():
@@ -211,7 +168,7 @@ class Recorder:
             ) from error
         return True
 
-    def _has_room(self, episode: _Episode) -> bool:
+    def _has_room(self, episode: OpenEpisode) -> bool:
         """Wait until every encoder can take a picture, or count the frame as dropped."""
         for name, worker in episode.workers.items():
             if worker.has_room:
@@ -249,8 +206,10 @@ class Recorder:
         if changed:
             info.save(self.meta.root)
 
-    def _begin(self, clock: Clock) -> _Episode:
+    def _begin(self, clock: Clock) -> OpenEpisode:
         """Start an episode; whatever fails, nothing is left of it."""
+        if not (self._storing or self._unsaved):
+            self.next_episode = self.meta.total_episodes
         folder, features = self.workspace.folder_of(self.next_episode), self.meta.parsed_features
         encoders = {name: config.model_dump(mode="json") for name, config in self._encoders.items()}
         header = {"encoders": encoders, "clock": clock}
@@ -270,22 +229,25 @@ class Recorder:
                 workers[name] = begin_camera(
                     folder, name, feature, self.meta.fps, self._encoders, self.settings.queue_size
                 )
-        self._current = _Episode(self.next_episode, folder, clock, journal, workers)
+        self._current = OpenEpisode(self.next_episode, folder, clock, journal, workers)
         return self._current
 
     def save(self, *, wait: bool = True) -> None:
-        """End the episode and store it.
+        """End the episode and store it, after those that could not be stored before.
 
         Args:
             wait: Whether to return only when it is durable. Else it is stored in the background, in order, and
                 the next episode can begin at once; a failure is raised by the next call.
 
         Raises:
-            DatasetError: There is no frame, or storing failed; the episode is discarded then.
+            DatasetError: There is no frame, or storing failed. The episode has ended all the same: the next frame begins
+                another one. If there was no room for it, it is kept.
         """
-        self._check()
+        self._check_open()
         episode = self._current
         if episode is None or not episode.values:
+            if self._retry():
+                return
             raise DatasetError("There is no frame to save; add_frame() must come first.")
         before = self._storing[-1] if self._storing else None
         stored = threading.Event()
@@ -297,28 +259,39 @@ class Recorder:
         self.next_episode += 1
         self._storing.append(stored)
         thread.start()
-        if wait:
-            self.flush()
+        if wait or self._failure is not None or self._unsaved:
+            self._retry()
 
     def flush(self) -> None:
         """Wait until every saved episode is durable. After Ctrl-C storing goes on; call it again.
 
         Raises:
-            DatasetError: Storing one failed; it and those after it are discarded.
+            DatasetError: Storing one failed.
         """
+        self._retry()
+
+    def _retry(self) -> bool:
+        """Wait for what is being stored, and try once more what did not fit; return whether there was such."""
         self._await_storing()
         self._raise_failure()
+        waiting = bool(self._unsaved)
+        if waiting:
+            uninterrupted(self._try_unsaved, "episodes that did not fit before are being stored")
+        return waiting
 
     def _await_storing(self) -> None:
         while self._storing:
             self._storing[0].wait()  # not Thread.join(), which forgets the thread when Ctrl-C interrupts it
             self._storing.popleft()
 
-    def _check(self) -> None:
+    def _check_open(self) -> None:
         if self.closed:
             raise DatasetError(
                 "This recording is closed.", hint="Open the dataset with LeRobotDataset.resume() to add to it."
             )
+
+    def _check(self) -> None:
+        self._check_open()
         while self._storing and self._storing[0].is_set():
             self._storing.popleft()
         self._raise_failure()
@@ -326,23 +299,11 @@ class Recorder:
     def _raise_failure(self) -> None:
         if self._failure is None:
             return
-        self._await_storing()
-        (episode, cause), self._failure = self._failure, None
-        self.discard()
-        self.next_episode = self.meta.total_episodes
-        if self.next_episode > episode:
-            raise DatasetError(
-                f"Episode {episode} is stored, but its statistics could not be added to the others: {cause!r}",
-                hint=f"End the recording, then: ulna dataset repair {self.meta.root}",
-            ) from cause
-        if isinstance(cause, DatasetError):
-            raise cause
-        raise DatasetError(
-            f"Episode {episode} could not be stored: {cause}",
-            hint=f"The {episode} episodes before it are safe; recording goes on with a new episode {episode}.",
-        ) from cause
+        self._await_storing()  # whatever follows the one that failed is kept by then
+        failure, self._failure = self._failure, None
+        raise failure
 
-    def _store_in_turn(self, episode: _Episode, before: threading.Event | None, stored: threading.Event) -> None:
+    def _store_in_turn(self, episode: OpenEpisode, before: threading.Event | None, stored: threading.Event) -> None:
         if before is not None:
             before.wait()
         try:
@@ -350,25 +311,77 @@ class Recorder:
         finally:
             stored.set()
 
-    def _store_now(self, episode: _Episode) -> None:
-        if self._failure is not None:
+    def _store_now(self, episode: OpenEpisode) -> None:
+        """Store an episode that has ended, or keep it if that fails, or if one before it is kept."""
+        try:
+            ended = episode.ended(self.meta)
+        except Exception as error:  # noqa: BLE001 - kept and raised in the caller's thread
+            self._failure = self._failure or self._told(self.meta.total_episodes, error)
             episode.discard()
             return
-        try:
-            self._store.store(episode.finished())
-        except Exception as error:  # noqa: BLE001 - kept and raised in the caller's thread
-            self._failure = (episode.index, error)
-            episode.discard()
-        else:
-            shutil.rmtree(episode.folder, ignore_errors=True)
+        if self._failure is not None or self._unsaved:
+            self._unsaved.append(ended)
+            return
+        failure, kept = self._try(ended)
+        self._failure = failure  # before it is kept: who finds one kept has been told why, or is told at once
+        self._unsaved.extend(kept)
 
-    def discard(self) -> None:
-        """Forget the frames since the last saved episode. Leaves nothing on disk; safe at any time."""
+    def _try_unsaved(self) -> None:
+        while self._unsaved:
+            failure, kept = self._try(self._unsaved.popleft())
+            self._unsaved.extendleft(kept)
+            if failure is not None:
+                raise failure
+
+    def _try(self, ended: EndedEpisode) -> tuple[DatasetError | None, list[EndedEpisode]]:
+        """Store an episode as the next one; return what failed, and what is to be kept then."""
+        number = self.meta.total_episodes
+        folder = self.workspace.folder_of(number)
+        try:
+            ended = ended.moved(folder)
+            self._store.store(ended.data(self.meta, number))
+        except Exception as error:  # noqa: BLE001 - raised in the caller's thread
+            if _is_disk_failure(error) and self.meta.total_episodes == number:
+                return self._told(number, error, kept=True), [ended]
+            shutil.rmtree(ended.folder, ignore_errors=True)
+            return self._told(number, error), []
+        shutil.rmtree(folder, ignore_errors=True)
+        return None, []
+
+    def _told(self, episode: int, cause: Exception, *, kept: bool = False) -> DatasetError:
+        """Return the error that says what became of an episode."""
+        safe = f"The {episode} episodes before it are safe" if episode else "Nothing else was recorded"
+        if self.meta.total_episodes > episode:
+            text = f"Episode {episode} is stored, but its statistics could not be added to the others: {cause!r}"
+            hint = f"End the recording, then: ulna dataset repair {self.meta.root}"
+        elif kept:
+            text = f"Episode {episode} could not be stored: {cause}. It is kept."
+            hint = f"{safe}. Free some space, then call save_episode(), flush() or finalize()."
+        elif isinstance(cause, DatasetError):
+            return cause
+        else:
+            text = f"Episode {episode} could not be stored: {cause!r}"
+            hint = f"{safe}; recording goes on with a new episode {episode}."
+        error = DatasetError(text, hint=hint)
+        error.__cause__ = cause
+        return error
+
+    def discard(self, *, unsaved: bool = False) -> None:
+        """Forget the frames since the last saved episode. Leaves nothing of them on disk; safe at any time.
+
+        Args:
+            unsaved: Whether episodes that are kept because they could not be stored are forgotten, too.
+        """
         if self._current is not None:
             episode, self._current = self._current, None
             episode.discard()
             if self.next_episode == 0:
                 self._checker.depth_units.clear()  # nothing is recorded yet: the next first frame decides
+        if unsaved:
+            self._await_storing()
+            self._failure = None
+            while self._unsaved:
+                shutil.rmtree(self._unsaved.popleft().folder, ignore_errors=True)
 
     def close(self, compact: Compact | None = None) -> None:
         """Discard what was not saved, wait for what was, and give the folder free. Idempotent.
@@ -388,14 +401,15 @@ class Recorder:
     def _close(self, compact: Compact | None) -> None:
         self.discard()
         try:
-            self.flush()
+            self._store_what_was_saved()
             self._store.remove_leftovers()
             self._store.write_totals()
             if compact is not None and self.meta.total_episodes > self.first_episode:
                 compact(self.meta, self.workspace, self.first_episode)
         except BaseException as error:
             self.closed = True
-            self.workspace.clear_staging()
+            if not self._unsaved:
+                self.workspace.clear_staging()
             self.workspace.unlock()
             if isinstance(error, OSError):
                 raise DatasetError(
@@ -405,6 +419,32 @@ class Recorder:
             raise
         self.closed = True
         self.workspace.remove()
+
+    def _store_what_was_saved(self) -> None:
+        """Wait for what is being stored and try once more what did not fit.
+
+        Raises:
+            DatasetError: Something could not be stored; what did not fit stays in its folder, as after a kill.
+        """
+        self._await_storing()
+        if not self._unsaved:
+            self._raise_failure()
+            return
+        count, self._failure = len(self._unsaved), None
+        try:
+            self._try_unsaved()
+        except DatasetError as error:
+            if not self._unsaved:
+                raise
+            raise DatasetError(
+                f"{error} The recording ends without it.",
+                hint=f"Free some space, then: ulna dataset repair {self.meta.root} --recover",
+            ) from error
+        logger.warning("%s: %d episodes are stored now for which there was no room before.", self.meta.repo_id, count)
+
+
+def _is_disk_failure(error: Exception) -> bool:
+    return isinstance(error, OSError) or isinstance(error.__cause__, OSError)
 
 
 def _encoders(features: Mapping[str, Feature], settings: RecorderSettings) -> dict[str, VideoEncoderConfig]:

@@ -28,6 +28,7 @@ __all__ = [
     "find_unfinished",
     "recover_episodes",
     "recover_unfinished",
+    "recovered_episode",
     "remove_unfinished",
 ]
 
@@ -189,7 +190,8 @@ def recover_unfinished(meta: LeRobotDatasetMetadata, workspace: Workspace) -> li
         if found.folder != folder:  # so that a second try knows it as stored, if this one is interrupted after that
             shutil.rmtree(folder, ignore_errors=True)
             found.folder.rename(folder)
-        _store(meta, folder, number, found.frames)
+        data, encoders = recovered_episode(meta, folder, number, found.frames)
+        EpisodeStore(meta, encoders).store(data)
         stored.append(number)
         shutil.rmtree(folder, ignore_errors=True)
         logger.warning(
@@ -204,7 +206,22 @@ def recover_unfinished(meta: LeRobotDatasetMetadata, workspace: Workspace) -> li
     return stored
 
 
-def _store(meta: LeRobotDatasetMetadata, folder: Path, number: int, frames: int) -> None:
+def recovered_episode(
+    meta: LeRobotDatasetMetadata, folder: Path, number: int, frames: int
+) -> tuple[EpisodeData, dict[str, VideoEncoderConfig]]:
+    """Return the first frames of an unfinished episode, ready to be stored, and how its videos were encoded.
+
+    Args:
+        meta: Metadata of the dataset.
+        folder: Folder of the episode.
+        number: The number it gets.
+        frames: How many; no more than can be recovered.
+
+    Raises:
+        DatasetError: They are not there, or the disk is full.
+        DatasetFormatError: A picture cannot be decoded.
+        OSError: The disk is full or does not answer.
+    """
     features = meta.parsed_features
     rows = read_journal(folder / ROWS_FILE, features)
     encoders: dict[str, VideoEncoderConfig] = {
@@ -217,8 +234,7 @@ def _store(meta: LeRobotDatasetMetadata, folder: Path, number: int, frames: int)
         if feature.is_camera
     }
     timing = EpisodeTiming.of(rows.times[:frames], rows.header["clock"])
-    data = EpisodeData(number, rows.tasks[:frames], rows.values[:frames], cameras, timing)
-    EpisodeStore(meta, encoders).store(data)
+    return EpisodeData(number, rows.tasks[:frames], rows.values[:frames], cameras, timing), encoders
 
 
 def remove_unfinished(meta: LeRobotDatasetMetadata, workspace: Workspace) -> None:

@@ -15,7 +15,7 @@ from ulna.data.video_encoding import live_path
 from ulna.data.video_fragments import whole_lengths
 from ulna.data.workspace import Workspace
 
-__all__ = ["ROWS_FILE", "UnfinishedEpisode", "scan_unfinished", "spool_path", "video_path"]
+__all__ = ["ROWS_FILE", "UnfinishedEpisode", "scan_episode", "scan_unfinished", "spool_path", "video_path"]
 
 ROWS_FILE: Final = "rows.journal"
 """The journal of the rows, in the folder of an unfinished episode."""
@@ -75,10 +75,18 @@ def scan_unfinished(
         In ascending order; also those of which no frame can be recovered.
     """
     numbers = [number for number in workspace.unfinished_episodes() if number >= first]
-    return [_scan(number, workspace.folder_of(number), features, fps) for number in numbers]
+    return [scan_episode(number, workspace.folder_of(number), features, fps) for number in numbers]
 
 
-def _scan(number: int, folder: Path, features: Mapping[str, Feature], fps: int) -> UnfinishedEpisode:
+def scan_episode(number: int, folder: Path, features: Mapping[str, Feature], fps: int) -> UnfinishedEpisode:
+    """Return what there is of an episode into which nobody writes any more.
+
+    Args:
+        number: Its number.
+        folder: Where its files lie.
+        features: All features of the dataset.
+        fps: Frames per second.
+    """
     rows = len(read_journal(folder / ROWS_FILE, features))
     lengths = {name: _lengths(folder, f, fps) for name, f in features.items() if f.is_camera}
     frames = rows
