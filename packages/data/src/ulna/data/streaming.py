@@ -41,6 +41,9 @@ logger = logging.getLogger(__name__)
 
 Item = dict[str, Any]
 _MOST_READERS: Final = 4096
+_HEAD: Final = 2
+"""What readers share, workers that live on included, begins with the epoch and the frames of it that each leaves out;
+how many passes each reader has begun since follows."""
 _PREFIX: Final = "ulna-stream-"
 
 
@@ -53,7 +56,8 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
 
     Items equal those of `LeRobotDataset`, windows and padding masks included. With `shuffle` off they come in order.
     Each iteration is the next epoch, with another order. Workers of a DataLoader, and processes of a distributed
-    run, share the frames: every frame comes once, and their shares differ by one frame at most.
+    run, share the frames: every frame comes once, and their shares differ by one frame at most. Numbers of batches may
+    differ by one; all have those of the smallest share, `part_length(0, readers)`.
 
     Args:
         repo_id: `user/name`.
@@ -67,7 +71,7 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         streaming: When False, a dataset that is not on this machine is refused.
         buffer_size: Frames among which the next one is drawn.
         max_num_shards: Files of each kind, and episodes, that are open at once.
-        seed: Seed of the order.
+        seed: Seed of the order, the same in all processes.
         rng: Gives the seed instead.
         shuffle: Whether the order is random.
         return_uint8: Whether pictures are uint8 instead of float32 in [0, 1].
@@ -76,8 +80,8 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         repo_type: Kind of Hub repository, `dataset` or `bucket`.
         token: Token of the Hub, if it is not the one that is logged in.
         files: Where the dataset is, if neither on this machine nor on the Hub.
-        rank: Number of this process among those that share the data; from torch.distributed when not given, or from
-            the environment (RANK, WORLD_SIZE).
+        rank: Number of this process among those that share the data; when not given, from torch.distributed or the
+            environment (RANK, WORLD_SIZE), whenever an iteration begins.
         world_size: How many there are.
         on_error: `raise`, or `skip` frames that cannot be read; they are counted in `skipped`, and each is logged.
         drop_n_last_frames: Frames left out at the end of each episode.
@@ -92,6 +96,10 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         DatasetError: It is nowhere, an argument is not allowed, or an unknown episode or feature is named.
         DatasetFormatError: Files contradict the format.
     """
+
+    # Of a stream that was pickled: rank and world size where that was, and the process that got it.
+    _sender: tuple[int, int] | None = None
+    _receiver: int | None = None
 
     def __init__(
         self,
@@ -148,8 +156,8 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         self.set_delta_timestamps(delta_timestamps)
         self._index = FrameIndex(self.meta.episodes.starts, self.meta.episodes.lengths, self.episodes)
         self._segments = self._all_segments(drop_n_last_frames)
-        # Shared with workers that live for several epochs: the epoch, and how often each of them has begun since.
-        self._epoch = torch.zeros(1 + _MOST_READERS, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        self._progress = _shared(torch.zeros(_HEAD + _MOST_READERS, dtype=torch.int64))
+        self._owner = os.getpid()
         self._next: tuple[int, int] | None = None
         self._now = (0, 0)
 
@@ -243,9 +251,19 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         Args:
             epoch: Number of the pass, from 0.
         """
-        self._epoch.zero_()
-        self._epoch[0] = epoch
-        self._next = None
+        self._start_at(epoch, 0)
+
+    def _start_at(self, epoch: int, taken: int) -> None:
+        """Let the next pass of every reader begin somewhere."""
+        self._own_progress()
+        self._progress.zero_()
+        self._progress[0], self._progress[1] = epoch, taken
+        self._next, self._now = None, (epoch, taken)
+
+    def _own_progress(self) -> None:
+        """Count apart from the process that made this stream: only workers count together with their loader."""
+        if get_worker_info() is None and self._owner != os.getpid():
+            self._progress, self._owner = _shared(self._progress.clone()), os.getpid()
 
     def state_dict(self) -> dict[str, int]:
         """Return where this reader is: the epoch, and how many of its frames it has given. One per worker."""
@@ -253,12 +271,16 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         return {"epoch": epoch, "taken": taken}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where a reader was, exactly.
+        """Go on where a reader was, exactly. Called outside of workers, it holds for each worker of the next loader.
 
         Args:
             state: What `state_dict` returned.
         """
-        self._next = (int(state["epoch"]), int(state["taken"]))
+        place = int(state["epoch"]), int(state["taken"])
+        if get_worker_info() is None:
+            self._start_at(*place)
+        else:
+            self._next = place
 
     def __iter__(self) -> Iterator[Item]:
         part, parts = self._reader()
@@ -271,14 +293,15 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         self._now = (epoch + 1, 0)
 
     def _begin(self, part: int) -> tuple[int, int]:
-        slot = 1 + part % _MOST_READERS
+        self._own_progress()
+        progress, slot = self._progress, _HEAD + part % _MOST_READERS
         if self._next is not None:
             (epoch, taken), self._next = self._next, None
-            self._epoch[slot] = epoch + 1 - self._epoch[0]
+            progress[slot] = epoch + 1 - progress[0]
             return epoch, taken
-        epoch = int(self._epoch[0] + self._epoch[slot])
-        self._epoch[slot] += 1
-        return epoch, 0
+        begun = int(progress[slot])
+        progress[slot] += 1
+        return int(progress[0]) + begun, 0 if begun else int(progress[1])
 
     def _reader(self) -> tuple[int, int]:
         rank, world_size = self._processes()
@@ -294,11 +317,20 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
         distributed = torch.distributed
         if distributed.is_available() and distributed.is_initialized():
             return distributed.get_rank(), distributed.get_world_size()
+        is_sent_by_loader = self._receiver == os.getpid() and get_worker_info() is not None
+        if self._sender is not None and (is_sent_by_loader or "RANK" not in os.environ):
+            return self._sender
         return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
     def __getstate__(self) -> dict[str, Any]:
-        # A worker that is started afresh knows nothing of torch.distributed.
-        return {**self.__dict__, "_place": self._processes()}
+        self._own_progress()
+        # A worker that is started afresh knows nothing of torch.distributed; a rank that gets a copy knows better.
+        return {**self.__dict__, "_sender": self._processes()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._receiver = os.getpid()
+        self._progress = _shared(self._progress)
 
     def part_length(self, part: int, parts: int) -> int:
         """Return how many frames one of several readers gives in an epoch.
@@ -382,6 +414,12 @@ class StreamingLeRobotDataset(IterableDataset[Item]):
     def __repr__(self) -> str:
         size = f"{self.num_episodes} episodes, {self.num_frames} frames"
         return f"<StreamingLeRobotDataset {self.repo_id} {'from elsewhere' if self.is_remote else self.root}: {size}>"
+
+
+def _shared(numbers: torch.Tensor) -> torch.Tensor:
+    """Move numbers to memory that forked processes share, if they are not there: copies of them are not."""
+    shared: torch.Tensor = numbers.share_memory_()  # type: ignore[no-untyped-call]
+    return shared
 
 
 def _refuse_values(counts: Mapping[str, int], on_error: str, rank: int | None, world_size: int | None) -> None:
