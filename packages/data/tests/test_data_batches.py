@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import ulna.data.picture_reading as reading
 import ulna.data.pyav_decoder as pyav_decoder
 import ulna.data.table_store as table_store
+import ulna.data.tensors as tensors
 from ulna.core.errors import DatasetFormatError, FrameTimestampError
 from ulna.data import DataMeter, LeRobotDataset, collate_items
 from ulna.data.index import Window
@@ -225,6 +226,35 @@ def test_small_tensors_travel_together(made: Any) -> None:
     assert len(pieces) == 2
 
 
+def test_whatever_is_in_a_batch_arrives() -> None:
+    """Tensors of every dtype and shape, and what travels in torch's own way; the result is a plain dict."""
+    sent = tensors._SentBatch(
+        {
+            "flags": torch.tensor([True, False, True]),
+            "turned": torch.arange(6, dtype=torch.int64).reshape(2, 3).T,
+            "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
+            "one": torch.tensor(7.0, dtype=torch.float64),
+            "none": torch.empty(0, 3),
+            "large": torch.arange(100_000, dtype=torch.float32),
+            "learned": torch.ones(2, requires_grad=True),
+            "sparse": torch.eye(3).to_sparse(),
+            "texts": ["a", "b"],
+        }
+    )
+    batch = pickle.loads(pickle.dumps(sent))
+    assert type(batch) is dict
+    assert list(batch) == list(sent)
+    for key, value in sent.items():
+        if torch.is_tensor(value):
+            assert batch[key].dtype == value.dtype
+            assert torch.equal(batch[key].to_dense(), value.to_dense())
+    assert batch["texts"] == ["a", "b"]
+    assert batch["learned"].requires_grad
+    batch["flags"][0] = False  # may be written, as any tensor
+    assert batch["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert pickle.loads(pickle.dumps(tensors._SentBatch({"texts": ["a"]}))) == {"texts": ["a"]}
+
+
 @pytest.mark.parametrize("as_uint8", [True, False])
 def test_workers_decode_into_shared_memory(made: Any, as_uint8: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a worker sends lies in memory that the parent sees from the start, windows included."""
@@ -240,6 +270,8 @@ def test_workers_decode_into_shared_memory(made: Any, as_uint8: bool, monkeypatc
 def test_collate_of_other_items() -> None:
     """Items that no dataset of ours made are collated as torch does."""
     assert collate_items([{"a": 1}, {"a": 2}])["a"].tolist() == [1, 2]
+    pairs = torch.utils.data.DataLoader([(1, 2), (3, 4)], 2, num_workers=1, collate_fn=collate_items)  # type: ignore[arg-type]
+    assert [part.tolist() for part in next(iter(pairs))] == [[1, 3], [2, 4]]
 
 
 def test_missing_frame_in_a_batch_is_named(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -240,8 +240,8 @@ class Recorder:
                 the next episode can begin at once; a failure is raised by the next call.
 
         Raises:
-            DatasetError: There is no frame, or storing failed. The episode has ended all the same: the next frame begins
-                another one. If there was no room for it, it is kept.
+            DatasetError: There is no frame, or storing failed. The episode has ended all the same, and the next frame
+                begins another one. If there was no room for it, it is kept.
         """
         self._check_open()
         episode = self._current

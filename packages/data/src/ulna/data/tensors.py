@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
@@ -116,25 +117,55 @@ def collate_items(items: Sequence[Item]) -> Item:
     whole = getattr(items[0], "whole", None)
     if whole is None or not whole.is_made_of(items):
         plain = [dict(item) if isinstance(item, BatchItem) else item for item in items]
-        collated: Item = torch.utils.data.default_collate(plain)
-        return collated
-    batch = {
-        key: torch.stack(value) if isinstance(value, list) and torch.is_tensor(value[0]) else value
-        for key, value in whole.columns.items()
-    }
-    return batch if torch.utils.data.get_worker_info() is None else _packed(torch, batch)
+        batch: Item = torch.utils.data.default_collate(plain)
+        if not isinstance(batch, dict):  # the items were none
+            return batch
+    else:
+        batch = {
+            key: torch.stack(value) if isinstance(value, list) and torch.is_tensor(value[0]) else value
+            for key, value in whole.columns.items()
+        }
+    return batch if torch.utils.data.get_worker_info() is None else _SentBatch(batch)
 
 
-def _packed(torch: Any, batch: Item) -> Item:
-    """Put the small tensors of a batch into one piece of memory: sending a piece costs more than what is in it."""
-    small = {k: v for k, v in batch.items() if torch.is_tensor(v) and v.nbytes <= _SMALL_BYTES}
-    sizes = [-(-tensor.nbytes // _ALIGNED_BYTES) * _ALIGNED_BYTES for tensor in small.values()]
-    memory, start = torch.empty(sum(sizes), dtype=torch.uint8), 0
-    for (key, tensor), size in zip(small.items(), sizes, strict=True):
-        room = memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
-        batch[key] = room.copy_(tensor)
-        start += size
-    return batch
+class _SentBatch(Item):
+    """A batch that a worker makes; whoever receives it gets a plain dict.
+
+    Its small tensors travel as bytes inside the message. A tensor that torch sends by itself takes a piece of shared
+    memory, whose making costs more than what is in it.
+    """
+
+    __slots__ = ()
+
+    def __reduce__(self) -> tuple[Callable[..., Item], tuple[Any, ...]]:
+        torch = _torch()
+        small = {key: value for key, value in self.items() if _is_small(torch, value)}
+        memory, places = bytearray(), list[tuple[str, int, Any, tuple[int, ...]]]()
+        for key, tensor in small.items():
+            places.append((key, len(memory), tensor.dtype, tuple(tensor.shape)))
+            memory += tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
+            memory += bytes(-len(memory) % _ALIGNED_BYTES)
+        others = {key: value for key, value in self.items() if key not in small}
+        return _received, (list(self), memory, places, others)
+
+
+def _is_small(torch: Any, value: Any) -> bool:
+    """Return whether a value is a tensor that its bytes describe, and few of them."""
+    if type(value) is not torch.Tensor or value.requires_grad or value.device.type != "cpu":
+        return False
+    return bool(value.layout == torch.strided and 0 < value.nbytes <= _SMALL_BYTES)
+
+
+def _received(
+    keys: Sequence[str], memory: bytearray, places: Sequence[tuple[str, int, Any, tuple[int, ...]]], others: Item
+) -> Item:
+    """Return the batch that was sent."""
+    torch = _torch()
+    batch = dict(others)
+    whole = torch.frombuffer(memory, dtype=torch.uint8) if places else torch.empty(0)
+    for key, start, dtype, shape in places:
+        batch[key] = whole[start : start + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
+    return {key: batch[key] for key in keys}
 
 
 def _collate_for_torch(items: Sequence[Item], *, collate_fn_map: Any = None) -> Item:
