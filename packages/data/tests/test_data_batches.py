@@ -24,6 +24,7 @@ import ulna.data.tensors as tensors
 from ulna.core.errors import DatasetFormatError, FrameTimestampError
 from ulna.data import DataMeter, LeRobotDataset, collate_items
 from ulna.data.index import Window
+from ulna.data.shared_rooms import received_tensor, send_room
 from ulna.data.video_decoding import decoder_pool
 
 CAMERA = "observation.images.cam"
@@ -262,7 +263,11 @@ def test_workers_decode_into_shared_memory(made: Any, as_uint8: bool, monkeypatc
     for deltas in (None, {CAMERA: [-1 / 30, 0.0]}):
         dataset = LeRobotDataset("lab/scene", made("video"), delta_timestamps=deltas, return_uint8=as_uint8)
         items = dataset.__getitems__([3, 8, 3])
-        assert collate_items(items)[CAMERA].is_shared()
+        batch = tensors._SentBatch(collate_items(items))
+        sent = send_room(batch[CAMERA])
+        assert sent is not None
+        assert sent[0].is_shared()
+        assert torch.equal(received_tensor(sent), batch[CAMERA])
         for position, item in zip([3, 8, 3], items, strict=True):
             assert equal(item[CAMERA], dataset[position][CAMERA])
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from ulna.data.images import decode_depth, decode_picture
 from ulna.data.index import FrameIndex
 from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.shared_rooms import shared_room
 from ulna.data.table_store import TableFile
 from ulna.data.video_backends import BackendName
 from ulna.data.video_decoding import decoder_pool
@@ -100,7 +100,7 @@ class PictureReader:
             FrameTimestampError: A video has no frame at the time; episode, frame and file are named.
             DatasetFormatError: A file cannot be decoded.
         """
-        room = _shared if to_send and _in_worker() else np.empty
+        room = partial(shared_room, most=2 * len(wanted)) if to_send and _in_worker() else np.empty
         requests = [_Request(self, key, places, as_float, room) for key, places in wanted.items()]
         _run([job for request in requests for job in request.jobs()])
         return {request.key: request.result() for request in requests}
@@ -294,7 +294,9 @@ class _Request:
                 cells[slot] = self._cells[first]
         found = [cell for cell in cells if cell is not None]
         if len({cell.shape for cell in found}) == 1:
-            return np.stack(found) if len(found) > 1 else found[0][None]
+            if len(found) == 1:
+                return found[0][None]
+            return np.stack(found, out=self._room((len(found), *found[0].shape), found[0].dtype))
         return [cell.copy() for cell in found]
 
 
@@ -351,15 +353,6 @@ def cached_cameras(meta: LeRobotDatasetMetadata) -> dict[str, CameraFrames]:
                 found[key] = CameraFrames((1, height, width), "uint16")
         elif feature.is_camera:
             found[key] = CameraFrames((channels, height, width))
-    return found
-
-
-def _shared(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return room in memory that other processes can be given, so that a batch is not copied again to send it."""
-    torch = sys.modules["torch"]
-    tensor = torch.empty(0, dtype=torch.uint8 if dtype == np.uint8 else torch.float32)
-    storage = torch.UntypedStorage._new_shared(math.prod(shape) * dtype.itemsize)  # as torch's own collate function
-    found: Array = tensor.set_(storage, 0, shape).numpy()
     return found
 
 

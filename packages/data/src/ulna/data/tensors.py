@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from ulna.core.errors import MissingDependencyError
+from ulna.data.shared_rooms import SentRoom, received_tensor, send_room
 
 __all__ = ["BatchItem", "batch_items", "collate_items", "finish", "to_torch"]
 
@@ -131,37 +132,43 @@ def collate_items(items: Sequence[Item]) -> Item:
 class _SentBatch(Item):
     """A batch that a worker makes; whoever receives it gets a plain dict.
 
-    Its small tensors travel as bytes inside the message. A tensor that torch sends by itself takes a piece of shared
-    memory, whose making costs more than what is in it.
+    Its small tensors travel as bytes inside the message: a tensor that torch sends by itself takes a piece of shared
+    memory, whose making costs more than what is in it. Its pictures travel with the rooms that they were made in.
     """
 
     __slots__ = ()
 
     def __reduce__(self) -> tuple[Callable[..., Item], tuple[Any, ...]]:
         torch = _torch()
-        small = {key: value for key, value in self.items() if _is_small(torch, value)}
+        plain = {key: value for key, value in self.items() if _is_plain(torch, value)}
+        small = {key: value for key, value in plain.items() if value.nbytes <= _SMALL_BYTES}
+        rooms = {key: room for key, value in plain.items() if key not in small and (room := send_room(value))}
         memory, places = bytearray(), list[tuple[str, int, Any, tuple[int, ...]]]()
         for key, tensor in small.items():
             places.append((key, len(memory), tensor.dtype, tuple(tensor.shape)))
             memory += tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
             memory += bytes(-len(memory) % _ALIGNED_BYTES)
-        others = {key: value for key, value in self.items() if key not in small}
-        return _received, (list(self), memory, places, others)
+        others = {key: value for key, value in self.items() if key not in small and key not in rooms}
+        return _received, (list(self), memory, places, rooms, others)
 
 
-def _is_small(torch: Any, value: Any) -> bool:
-    """Return whether a value is a tensor that its bytes describe, and few of them."""
+def _is_plain(torch: Any, value: Any) -> bool:
+    """Return whether a value is a tensor that its bytes describe."""
     if type(value) is not torch.Tensor or value.requires_grad or value.device.type != "cpu":
         return False
-    return bool(value.layout == torch.strided and 0 < value.nbytes <= _SMALL_BYTES)
+    return bool(value.layout == torch.strided and value.nbytes)
 
 
 def _received(
-    keys: Sequence[str], memory: bytearray, places: Sequence[tuple[str, int, Any, tuple[int, ...]]], others: Item
+    keys: Sequence[str],
+    memory: bytearray,
+    places: Sequence[tuple[str, int, Any, tuple[int, ...]]],
+    rooms: Mapping[str, SentRoom],
+    others: Item,
 ) -> Item:
     """Return the batch that was sent."""
     torch = _torch()
-    batch = dict(others)
+    batch = {**others, **{key: received_tensor(room) for key, room in rooms.items()}}
     whole = torch.frombuffer(memory, dtype=torch.uint8) if places else torch.empty(0)
     for key, start, dtype, shape in places:
         batch[key] = whole[start : start + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared memory in which a worker makes the pictures of its batches, and which it uses again.
+
+New memory costs more than what is done in it: the system clears every page when it is first touched. So a worker
+lends a room to a batch, sends it along, and takes it back when the receiver has let go of every tensor that lies in it.
+A room is an ordinary shared tensor of torch, which knows how to pass it on; its first byte tells whether it is lent.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["SentRoom", "received_tensor", "send_room", "shared_room"]
+
+SentRoom = tuple[Any, int, Any, tuple[int, ...]]
+"""The room, how many bytes of it are used, and torch's dtype and the shape of the tensor in it."""
+
+_HEAD_BYTES: Final = 64
+_FREE, _LENT = 0, 1
+
+
+class _Loan:
+    """Part of a room that is in use as long as this object, or an array or tensor that lies in it, exists.
+
+    Args:
+        room: Shared tensor, uint8, head included.
+        nbytes: How much of it is used, behind the head.
+
+    Attributes:
+        room: The same.
+        nbytes: The same.
+        sent: Whether another process decides when the room is free.
+    """
+
+    def __init__(self, room: Any, nbytes: int) -> None:
+        self.room, self.nbytes, self.sent = room, nbytes, False
+        self._head = room.numpy()
+        self._process = os.getpid()
+        self._head[0] = _LENT
+        self.__array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (room.data_ptr() + _HEAD_BYTES, False),
+            "version": 3,
+        }
+
+    def array(self) -> npt.NDArray[np.uint8]:
+        """Return the memory as bytes, which keep the loan."""
+        return np.asarray(self)
+
+    def __del__(self, _getpid: Callable[[], int] = os.getpid, _free: int = _FREE) -> None:
+        """Give the room back; a fork of the process that uses it must not."""
+        if not self.sent and self._process == _getpid():
+            self._head[0] = _free
+
+
+_rooms: tuple[int, list[Any]] = (0, [])
+_loans: WeakValueDictionary[int, _Loan] = WeakValueDictionary()
+
+
+def shared_room(shape: Sequence[int], dtype: npt.DTypeLike, most: int) -> npt.NDArray[Any]:
+    """Return room for an array, in memory that other processes can be given.
+
+    Args:
+        shape: Shape of the array.
+        dtype: Its dtype.
+        most: Rooms that this process keeps; if all are in use the memory is not used again.
+
+    Returns:
+        The array, not initialised.
+    """
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    loan = _Loan(_free_room(size, most), size)
+    memory = loan.array()
+    _loans[memory.ctypes.data] = loan
+    return memory.view(dtype).reshape(shape)
+
+
+def _free_room(size: int, most: int) -> Any:
+    """Return a room that nobody uses, the smallest one that is large enough."""
+    global _rooms
+    process, rooms = _rooms
+    if process != os.getpid():  # those of the process it was forked from belong to that one
+        _rooms = process, rooms = os.getpid(), []
+    free = [room for room in rooms if room[0] == _FREE]
+    fitting = [room for room in free if size <= len(room) - _HEAD_BYTES <= 2 * size]
+    if fitting:
+        return min(fitting, key=len)
+    torch = sys.modules["torch"]
+    storage = torch.UntypedStorage._new_shared(size + _HEAD_BYTES)  # as torch's own collate function
+    room = torch.empty(0, dtype=torch.uint8).set_(storage)
+    if len(rooms) >= most and free:
+        rooms[:] = [other for other in rooms if other is not free[0]]
+    if len(rooms) < most:
+        rooms.append(room)
+    return room
+
+
+def send_room(tensor: Any) -> SentRoom | None:
+    """Return what makes the receiver get a tensor that fills a room; None for any other, and for one that was sent.
+
+    Args:
+        tensor: A tensor of this process. It may still be read, and must not be changed.
+    """
+    loan = _loans.get(tensor.data_ptr())
+    if loan is None or loan.sent or tensor.nbytes != loan.nbytes or not tensor.is_contiguous():
+        return None
+    loan.sent = True
+    return loan.room, tensor.nbytes, tensor.dtype, tuple(tensor.shape)
+
+
+def received_tensor(sent: SentRoom) -> Any:
+    """Return the tensor that another process sent; that one uses the room again when nothing of the tensor is left.
+
+    Args:
+        sent: What `send_room` returned there.
+    """
+    room, nbytes, dtype, shape = sent
+    return sys.modules["torch"].from_numpy(_Loan(room, nbytes).array()).view(dtype).view(shape)
