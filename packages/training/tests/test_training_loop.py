@@ -295,6 +295,17 @@ def test_run_folder_that_cannot_be_made_is_refused(
         train(toy_config(steps=1, output_dir=tmp_path / "file/run"), dataset=helpers.copy_data(), observers=[recorder])
 
 
+def test_one_of_several_processes_is_refused(
+    toy_config: Make, helpers: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Started by torchrun, each would train a policy of its own and nobody would notice."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ConfigError, match=r"(?s)WORLD_SIZE.*several processes.*without torchrun"):
+        train(toy_config(steps=1), dataset=helpers.copy_data())
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    train(toy_config(steps=1), dataset=helpers.copy_data())
+
+
 def test_plot(toy_config: Make, helpers: SimpleNamespace, tmp_path: Path) -> None:
     """The loss becomes a picture; without logged figures it is said what to do."""
     pytest.importorskip("matplotlib")

@@ -19,7 +19,7 @@ from ulna.training.datasets import TrainingDataset, episode_spans
 from ulna.training.sampling import EpisodeAwareSampler, RankBatches, SamplerState, compute_sampler_state
 from ulna.training.streams import StreamBatches, StreamOrder, TrainingStream
 
-__all__ = ["Start", "refuse_taken", "resumed_checkpoint", "set_cuda_flags", "starting_point"]
+__all__ = ["Start", "refuse_ranks", "refuse_taken", "resumed_checkpoint", "set_cuda_flags", "starting_point"]
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +57,23 @@ def resumed_checkpoint(config: TrainPipelineConfig) -> Checkpoint | None:
         expected = "needs to know what to resume: --config=RUN_FOLDER, or output_dir"
         raise ConfigError([ConfigProblem("resume", True, expected)], title="training settings")
     return find_checkpoint(source)
+
+
+def refuse_ranks() -> None:
+    """Refuse to be one of several processes: each would train a policy of its own, without a word.
+
+    Raises:
+        ConfigError: There are others, by torch.distributed or by the environment that its launchers set.
+    """
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        count = str(distributed.get_world_size())
+    else:
+        count = os.environ.get("WORLD_SIZE", "1")
+    if count != "1":
+        problem = ConfigProblem("WORLD_SIZE", count, "training on several processes is not supported by this version")
+        hint = "Start it once, without torchrun or accelerate; or unset WORLD_SIZE, if another program has left it"
+        raise ConfigError([problem], title="environment", hint=hint)
 
 
 def refuse_taken(folder: Path) -> None:

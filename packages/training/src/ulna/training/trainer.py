@@ -43,7 +43,7 @@ from ulna.training.metrics import METRICS_FILE, MetricsFile, StepFigures, is_num
 from ulna.training.observers import TrainingObserver, TrainingPlan
 from ulna.training.rng import load_rng, save_rng, seed_everything
 from ulna.training.sampling import SamplerState
-from ulna.training.starting import refuse_taken, resumed_checkpoint, set_cuda_flags, starting_point
+from ulna.training.starting import refuse_ranks, refuse_taken, resumed_checkpoint, set_cuda_flags, starting_point
 from ulna.training.state_files import save_optimizer, save_scheduler
 
 __all__ = ["TrainResult", "Trainer", "train"]
@@ -126,6 +126,7 @@ class Trainer:
         observers: Iterable[TrainingObserver] = (),
     ) -> None:
         config.validate()
+        refuse_ranks()
         if dataset is not None and config.dataset.eval_split:
             problem = ConfigProblem(
                 "dataset.eval_split", config.dataset.eval_split, "must be 0 when a dataset is given"
