@@ -65,7 +65,8 @@ def array_summary(values: npt.NDArray[Any], points: int = POINTS) -> tuple[Featu
         "count": np.array([len(values)], dtype=np.int64),
     }
     quantiles = order_quantiles(rows, list(QUANTILES.values()))
-    return {**stats, **dict(zip(QUANTILES, quantiles, strict=True))}, FeatureSketch.of(rows, points)
+    sketch = FeatureSketch.of(rows, points).with_moments(stats["mean"], stats["std"])
+    return {**stats, **dict(zip(QUANTILES, quantiles, strict=True))}, sketch
 
 
 def combine_moments(parts: Sequence[FeatureStats]) -> FeatureStats:

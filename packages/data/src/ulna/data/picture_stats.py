@@ -106,17 +106,16 @@ class PictureStats:
 
     def sketch(self) -> FeatureSketch:
         """Return the histogram of the sampled frames: their exact distribution."""
-        return FeatureSketch(PICTURE_LEVELS, self._counts()[0])
+        counts = self._counts()[0]
+        return FeatureSketch(PICTURE_LEVELS, counts).with_moments(*_histogram_moments(counts))
 
     def result(self) -> FeatureStats:
         """Return the statistics of the sampled frames, in [0, 1] and of shape (C, 1, 1); `count` is their number."""
         counts, frames = self._counts()
-        pixels = counts.sum(axis=1)
-        mean = (counts * PICTURE_LEVELS).sum(axis=1) / pixels
-        variance = (counts * np.square(PICTURE_LEVELS - mean[:, None])).sum(axis=1) / pixels
+        mean, std = _histogram_moments(counts)
         sketch = FeatureSketch(PICTURE_LEVELS, counts)
         low, high = sketch.extremes
-        stats = {"min": low, "max": high, "mean": mean, "std": np.sqrt(variance)}
+        stats = {"min": low, "max": high, "mean": mean, "std": std}
         stats.update(zip(QUANTILES, sketch.quantiles(list(QUANTILES.values())), strict=True))
         return _picture_shaped(stats, frames)
 
@@ -168,7 +167,10 @@ class DepthStats:
 
     def sketch(self) -> FeatureSketch:
         """Return a summary of the distribution over the sampled frames."""
-        return FeatureSketch.merged([sketch for _, sketch in self._chosen()]).reduced(POINTS)
+        chosen = self._chosen()
+        moments = combine_moments([stats for stats, _ in chosen])
+        reduced = FeatureSketch.merged([sketch for _, sketch in chosen]).reduced(POINTS)
+        return reduced.with_moments(moments["mean"], moments["std"])
 
     def result(self) -> FeatureStats:
         """Return the statistics of the sampled frames in the recorded unit, (1, 1, 1); `count` is their number."""
@@ -177,6 +179,14 @@ class DepthStats:
         everything = FeatureSketch.merged([sketch for _, sketch in chosen])
         quantiles = zip(QUANTILES, everything.quantiles(list(QUANTILES.values())), strict=True)
         return _picture_shaped({**{k: v for k, v in moments.items() if k != "count"}, **dict(quantiles)}, len(chosen))
+
+
+def _histogram_moments(counts: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return mean and deviation of each channel of a histogram (channels, 256)."""
+    pixels = counts.sum(axis=1)
+    mean = (counts * PICTURE_LEVELS).sum(axis=1) / pixels
+    variance = (counts * np.square(PICTURE_LEVELS - mean[:, None])).sum(axis=1) / pixels
+    return mean, np.sqrt(variance)
 
 
 def _picture_shaped(stats: FeatureStats, frames: int) -> FeatureStats:

@@ -11,7 +11,7 @@ of the whole, as a share of all frames, is never larger than the largest of its 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -93,10 +93,13 @@ class FeatureSketch:
     Attributes:
         values: Shape (channels, points), or (1, points) where all channels have the same; each row ascending.
         weights: Likewise: how many rows each value stands for; 0 for padding.
+        moments: Mean and deviation of the rows themselves, as in the statistics that belong to it, (2, channels); None
+            where they are not known, as for summaries of summaries.
     """
 
     values: Floats
     weights: Ints
+    moments: Floats | None = None
 
     @classmethod
     def of(cls, values: npt.NDArray[Any], points: int = POINTS) -> FeatureSketch:
@@ -169,6 +172,24 @@ class FeatureSketch:
             Shape (levels, channels).
         """
         return union_quantiles([self], levels)
+
+    def with_moments(self, mean: npt.NDArray[Any], std: npt.NDArray[Any]) -> FeatureSketch:
+        """Return the same sketch with the mean and deviation of its rows, by which one that is stale is known.
+
+        Args:
+            mean: Mean of each channel, in any shape.
+            std: Deviation of each channel, likewise.
+        """
+        return replace(self, moments=np.stack([np.ravel(mean), np.ravel(std)]).astype(np.float64))
+
+    def scaled(self, factor: float) -> FeatureSketch:
+        """Return the sketch of the same rows in another unit.
+
+        Args:
+            factor: What every value is multiplied by; positive.
+        """
+        moments = None if self.moments is None else self.moments * factor
+        return FeatureSketch(self.values * factor, self.weights, moments)
 
     def channel(self, number: int) -> tuple[Floats, Ints]:
         """Return values and weights of one channel.

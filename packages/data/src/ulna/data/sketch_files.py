@@ -2,9 +2,10 @@
 """Side files that keep the sketches of episodes: `meta/sketches/chunk-CCC/file-FFF.parquet`.
 
 A file belongs to the file of the episode table with the same number and holds one row for each episode and feature:
-values and weights as in `FeatureSketch`, flattened, and how many rows they have. What can be told from the statistics
-alone (`index`, `frame_index` and other counted columns) is not kept. Nothing depends on these files: what is absent, or
-does not fit the statistics, is computed from the rows again, and LeRobot ignores the folder.
+values and weights as in `FeatureSketch`, flattened, how many rows they have, and the moments, which earlier files lack.
+What can be told from the statistics alone (`index`, `frame_index` and other counted columns) is not kept. Nothing
+depends on these files: what is absent, or does not fit the statistics (`ulna.data.sketch_fit`), is computed from the
+rows again, and LeRobot ignores the folder.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ _SCHEMA: Final = pa.schema(
         ("values", pa.list_(pa.field("element", pa.float64()))),
         ("weights_rows", pa.int32()),
         ("weights", pa.list_(pa.field("element", pa.int64()))),
+        ("moments", pa.list_(pa.field("element", pa.float32()))),
     ],
     metadata={"ulna.sketches": str(_VERSION)},
 )
@@ -78,7 +80,7 @@ def write_sketch_file(path: Path, rows: Mapping[int, EpisodeSketches]) -> None:
             _SCHEMA,
             compression="zstd",
             use_dictionary=["feature"],
-            column_encoding={"values.list.element": "BYTE_STREAM_SPLIT"},
+            column_encoding=dict.fromkeys(("values.list.element", "moments.list.element"), "BYTE_STREAM_SPLIT"),
         ) as writer,
     ):
         tables = [_table([(e, name, s[name]) for e, s in rows.items() if name in s]) for name in names]
@@ -109,8 +111,15 @@ def _table(rows: Sequence[tuple[int, str, FeatureSketch]]) -> pa.Table:
         lists([s.values for s in sketches], _SCHEMA.field("values").type),
         pa.array([len(s.weights) for s in sketches], pa.int32()),
         lists([s.weights for s in sketches], _SCHEMA.field("weights").type),
+        pa.array([_short(s.moments) for s in sketches], _SCHEMA.field("moments").type),
     ]
     return pa.table(columns, schema=_SCHEMA)
+
+
+def _short(moments: npt.NDArray[np.float64] | None) -> npt.NDArray[np.float32] | None:
+    """Return moments as they are kept: they only have to be compared, and beyond float32 nothing can be compared."""
+    with np.errstate(over="ignore"):
+        return None if moments is None else moments.ravel().astype(np.float32)
 
 
 def read_sketch_file(root: Path, file: FileId, feature: str | None = None) -> dict[int, EpisodeSketches]:
@@ -167,9 +176,11 @@ def _parsed(table: pa.Table) -> dict[int, EpisodeSketches]:
     flat = [column.values.to_numpy() for column in (values, weights)]
     ends = [column.offsets.to_numpy() for column in (values, weights)]
     rows = [table[key].to_pylist() for key in ("episode_index", "feature", "values_rows", "weights_rows")]
+    moments = table["moments"].to_pylist() if "moments" in table.column_names else [None] * len(table)
     for i, (episode, name, *shape) in enumerate(zip(*rows, strict=True)):
-        parts = [f[e[i] : e[i + 1]].reshape(n, -1) for f, e, n in zip(flat, ends, shape, strict=True)]
-        found.setdefault(episode, {})[name] = FeatureSketch(*parts)
+        points, lots = (f[e[i] : e[i + 1]].reshape(n, -1) for f, e, n in zip(flat, ends, shape, strict=True))
+        told = None if moments[i] is None else np.array(moments[i], np.float64).reshape(2, max(shape))
+        found.setdefault(episode, {})[name] = FeatureSketch(points, lots, told)
     return found
 
 

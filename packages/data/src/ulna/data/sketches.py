@@ -16,6 +16,7 @@ import numpy as np
 from ulna.data.moments import FeatureStats, array_summary, combine_moments, in_order, quantile_stats
 from ulna.data.quantiles import EpisodeSketches, FeatureSketch
 from ulna.data.sketch_files import read_sketches, write_sketches
+from ulna.data.sketch_fit import SketchFacts, fitting
 from ulna.data.stats import Stats
 
 __all__ = [
@@ -32,7 +33,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-_TOLERANCE: Final = 1e-6
 _COUNTED: Final = frozenset({"index", "frame_index"})
 _CONSTANT: Final = frozenset({"episode_index", "task_index"})
 
@@ -125,7 +125,7 @@ def counted_in_frames(values: FeatureStats, of_part: Stats) -> FeatureStats:
 
 
 def fitting_sketches(stats: Stats, sketches: EpisodeSketches | None) -> EpisodeSketches:
-    """Return the sketches that tell the same count, minimum and maximum as the statistics; others are stale.
+    """Return the sketches that were made of the rows that the statistics describe; others are stale (see `fitting`).
 
     Those of the columns that only count (`index`, `frame_index`, mostly `episode_index` and `task_index`) follow from
     their statistics.
@@ -157,13 +157,12 @@ def implied_sketch(name: str, stats: FeatureStats) -> FeatureSketch | None:
 
 
 def _fits(sketch: FeatureSketch, stats: FeatureStats) -> bool:
-    if not {"count", "min", "max"} <= stats.keys() or sketch.channels != np.size(stats["min"]):
+    keys: list[str] = [key for key in ("min", "max", "mean", "std") if key in stats]
+    stated = {key: np.ravel(stats[key])[None] for key in keys}
+    if not {"count", "min", "max"} <= stats.keys() or any(v.size != sketch.channels for v in stated.values()):
         return False
-    if sketch.count == 0 or sketch.count % max(int(np.ravel(stats["count"])[0]), 1):
-        return False
-    return all(_near(found, stats[key]) for found, key in zip(sketch.extremes, ("min", "max"), strict=True))
-
-
-def _near(found: np.ndarray[Any, Any], stated: np.ndarray[Any, Any]) -> bool:
-    wanted = np.ravel(stated)
-    return bool((np.abs(found - wanted) <= _TOLERANCE * np.abs(wanted)).all())
+    low, high = sketch.extremes
+    moments = np.full((2, sketch.channels), np.nan) if sketch.moments is None else sketch.moments
+    facts = SketchFacts(np.array([sketch.count]), low[None], high[None], moments[None])
+    counts = np.ravel(stats["count"])[:1].astype(np.int64)
+    return bool(fitting(facts, stated, counts, camera=np.ndim(stats["min"]) == 3)[0])

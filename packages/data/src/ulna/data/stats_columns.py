@@ -21,6 +21,7 @@ from ulna.data.moments import FeatureStats, combine_columns, in_order, quantile_
 from ulna.data.quantiles import FeatureSketch
 from ulna.data.reading_errors import readable
 from ulna.data.sketch_files import read_sketch_table
+from ulna.data.sketch_fit import SketchFacts, fitting
 
 __all__ = ["FeatureColumn", "file_column", "stacked"]
 
@@ -29,7 +30,6 @@ Ints = npt.NDArray[np.int64]
 
 _MOMENTS: Final = ("min", "max", "mean", "std")
 _COUNTING: Final = frozenset({"index", "frame_index", "episode_index"})
-_TOLERANCE: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def file_column(root: Path, file: FileId, path: Path, name: str, starts: Ints, l
     if name == "task_index" and np.array_equal(moments["min"], moments["max"]):
         sketch: FeatureSketch | None = FeatureSketch(moments["min"].T, counts[None])
     else:
-        sketch = _stored(root, file, name, episodes, moments, counts)
+        sketch = _stored(root, file, name, episodes, moments, counts, camera=len(shape) == 3)
     return None if sketch is None else FeatureColumn(moments, counts, shape, sketch)
 
 
@@ -202,7 +202,14 @@ def _counting(name: str, episodes: Ints, starts: Ints, lengths: Ints) -> Feature
 
 
 def _stored(
-    root: Path, file: FileId, name: str, episodes: Ints, moments: Mapping[str, Floats], counts: Ints
+    root: Path,
+    file: FileId,
+    name: str,
+    episodes: Ints,
+    moments: Mapping[str, Floats],
+    counts: Ints,
+    *,
+    camera: bool,
 ) -> FeatureSketch | None:
     """Return the sketches of a side file; None if an episode has none, or one that does not fit its statistics."""
     table = read_sketch_table(root, file, name)
@@ -220,13 +227,23 @@ def _stored(
     filled = weights > 0
     low = np.minimum.reduceat(np.where(filled, values, np.inf), begins, axis=1).T
     high = np.maximum.reduceat(np.where(filled, values, -np.inf), begins, axis=1).T
-    fits = bool(((sums[0] > 0) & (sums[0] % np.maximum(counts, 1) == 0)).all())
-    fits = fits and _near(low, moments["min"]) and _near(high, moments["max"])
+    told = _told_moments(table, channels)
+    if told is None:
+        return None
+    fits = fitting(SketchFacts(sums[0], low, high, told), moments, counts, camera=camera).all()
     return FeatureSketch(values, weights.astype(np.int64)) if fits else None
 
 
-def _near(found: Floats, stated: Floats) -> bool:
-    return bool((np.abs(found - stated) <= _TOLERANCE * np.abs(stated)).all())
+def _told_moments(table: pa.Table, channels: int) -> Floats | None:
+    """Return mean and deviation that each sketch was made with, NaN where one, as of an earlier version, has none."""
+    found = np.full((len(table), 2, channels), np.nan)
+    if "moments" in table.column_names:
+        column = table["moments"].combine_chunks()
+        known = column.is_valid().to_numpy(zero_copy_only=False)
+        if (column.value_lengths().drop_null().to_numpy() != 2 * channels).any():
+            return None
+        found[known] = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, 2, channels)
+    return found
 
 
 def _unpacked(table: pa.Table, side: str, channels: int) -> tuple[npt.NDArray[Any], Ints] | None:

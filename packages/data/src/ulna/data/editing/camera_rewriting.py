@@ -225,7 +225,7 @@ Summary = tuple[FeatureStats, FeatureSketch | None]
 
 def _in_millimetres(stats: FeatureStats, sketch: FeatureSketch | None) -> Summary:
     scaled = {name: value if name == "count" else value * _MM_PER_M for name, value in stats.items()}
-    return scaled, None if sketch is None else FeatureSketch(sketch.values * _MM_PER_M, sketch.weights)
+    return scaled, None if sketch is None else sketch.scaled(_MM_PER_M)
 
 
 def _with_stats(block: EpisodeBlock, key: str, feature: Feature, parts: Sequence[Summary]) -> EpisodeBlock:

@@ -96,7 +96,7 @@ def with_quantiles(stats: FeatureStats, sketch: FeatureSketch) -> tuple[FeatureS
             if counts[bound] == 0:
                 counts[counts.argmax()] -= 1
                 counts[bound] = 1
-    fitting = FeatureSketch(PICTURE_LEVELS, weights)
+    fitting = FeatureSketch(PICTURE_LEVELS, weights).with_moments(stats["mean"], stats["std"])
     shape = np.shape(stats["mean"])
     found = zip(QUANTILES, fitting.quantiles(list(QUANTILES.values())), strict=True)
     return {**stats, **{name: value.reshape(shape) for name, value in found}}, fitting
