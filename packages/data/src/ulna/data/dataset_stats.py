@@ -26,7 +26,7 @@ from ulna.data.sketches import counted_in_frames, episode_summary, fitting_sketc
 from ulna.data.stats import Stats, stats_to_json
 from ulna.data.stats_columns import FeatureColumn, file_column, stacked
 
-__all__ = ["DatasetTotals", "episode_parts", "read_row_stats", "settle_stats", "whole_stats"]
+__all__ = ["DatasetTotals", "episode_parts", "read_row_stats", "settle_stats", "whole_sketches", "whole_stats"]
 
 logger = logging.getLogger(__name__)
 
@@ -109,6 +109,25 @@ def whole_stats(meta: LeRobotDatasetMetadata) -> Stats:
                     len(column),
                 )
             found[name] = column.total()
+    return found
+
+
+def whole_sketches(meta: LeRobotDatasetMetadata) -> EpisodeSketches:
+    """Return one sketch of all episodes for each feature of which every episode has one that fits. Reads no rows.
+
+    Args:
+        meta: Metadata of the dataset.
+    """
+    starts, lengths = meta.episodes.starts, meta.episodes.lengths
+    found: EpisodeSketches = {}
+    for name in _told(meta):
+        columns = [file_column(meta.root, file, path, name, starts, lengths) for file, path in _files(meta)]
+        known = [column for column in columns if column is not None and len(column)]
+        if known and len(known) == len(columns) and len({column.shape for column in known}) == 1:
+            whole = FeatureColumn.joined(known)
+            sketch = whole.sorted_sketch()
+            if sketch is not None and len(whole) == meta.total_episodes:
+                found[name] = sketch
     return found
 
 

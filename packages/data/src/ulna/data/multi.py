@@ -11,14 +11,12 @@ from typing import Any
 
 from ulna.core.errors import DatasetError, nearest
 from ulna.data.dataset import LeRobotDataset
+from ulna.data.dataset_stats import whole_sketches
 from ulna.data.depth import DepthUnit
 from ulna.data.features import DEFAULT_FEATURES, Feature
 from ulna.data.index import ConcatIndex
-from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
-from ulna.data.quantiles import FeatureSketch
-from ulna.data.sketch_files import read_sketch_file
-from ulna.data.sketches import EpisodeSketches, merged_stats
+from ulna.data.sketches import merged_stats
 from ulna.data.stats import Stats
 
 __all__ = ["MultiLeRobotDataset", "MultiMetadata"]
@@ -59,21 +57,10 @@ class MultiMetadata:
     def stats(self) -> Stats:
         """Statistics of the common features over all episodes of all datasets, as if they were one.
 
-        Quantiles are left out, with a warning, where a dataset has no sketches of its episodes.
+        Quantiles are left out, with a warning, where a dataset has no sketches of its episodes, or stale ones.
         """
-        merged = merged_stats((part.stats or {}, _sketches(part)) for part in self._parts)
+        merged = merged_stats((part.stats or {}, whole_sketches(part)) for part in self._parts)
         return {name: values for name, values in merged.items() if name in self.features}
-
-
-def _sketches(meta: LeRobotDatasetMetadata) -> EpisodeSketches:
-    """Return one sketch for each feature of which every episode has one."""
-    episodes: dict[int, EpisodeSketches] = {}
-    for path in sorted((meta.root / "meta/sketches").glob("chunk-*/file-*.parquet")):
-        file = FileId(int(path.parent.name.removeprefix("chunk-")), int(path.stem.removeprefix("file-")))
-        episodes.update(read_sketch_file(meta.root, file))
-    whole = [episodes.get(episode, {}) for episode in range(meta.total_episodes)]
-    names = set.intersection(*(set(sketches) for sketches in whole)) if whole else set()
-    return {name: FeatureSketch.merged([sketches[name] for sketches in whole]) for name in names}
 
 
 class _Part(LeRobotDataset):
