@@ -14,6 +14,7 @@ from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.data.checks.contents import Contents, read_contents
 from ulna.data.checks.report import Report
 from ulna.data.checks.rewriting import Rewriting
+from ulna.data.checks.sketch_checks import stale_sketches
 from ulna.data.checks.validation import validate
 from ulna.data.location import find_root
 from ulna.data.metadata import LeRobotDatasetMetadata
@@ -31,7 +32,8 @@ _TABLE_WRONG: Final = (
     "video-span",
 )
 _TOTALS_WRONG: Final = ("counter", "split")
-_STATS_WRONG: Final = ("stats-missing", "stats-unusable", "stats-wrong")
+_NUMBERS_WRONG: Final = ("episode-missing", "episode-twice", "episodes-missing")
+_STATS_WRONG: Final = ("stats-missing", "stats-unusable", "stats-wrong", "sketch-stale")
 
 
 @dataclass
@@ -204,8 +206,8 @@ class _Mending:
         return broken
 
     def mend_statistics(self) -> None:
-        """Compute statistics anew where they are missing or cannot be true."""
-        if not self._has(_STATS_WRONG) or self._has(_UNREADABLE):
+        """Compute statistics and sketches anew where they are missing, cannot be true or do not belong together."""
+        if not self._has(_STATS_WRONG) or self._has((*_UNREADABLE, *_NUMBERS_WRONG)):
             return
         self.steps.append("compute the statistics anew")
         if self.dry_run:
@@ -216,13 +218,15 @@ class _Mending:
         self._look_again()
 
     def _lacks_pictures(self) -> bool:
-        """Whether statistics of a camera are missing; computing them means decoding its pictures."""
+        """Whether statistics of a camera are missing, or its sketches stale; that asks for decoding its pictures."""
         meta = LeRobotDatasetMetadata(str(self.root), self.root, check_files=False)
         try:
             stats = meta.stats or {}
         except DatasetFormatError:
             return True
-        return any(key not in stats for key in meta.camera_keys)
+        if any(key not in stats for key in meta.camera_keys):
+            return True
+        return any(stale.feature in meta.camera_keys for stale in stale_sketches(_contents(self.root)))
 
 
 def _same_file(contents: Contents, prefix: str, path: Path | None) -> set[int]:

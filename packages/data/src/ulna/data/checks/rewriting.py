@@ -17,6 +17,7 @@ from ulna.data.episode_store import write_row_groups
 from ulna.data.info import DatasetInfo
 from ulna.data.layout import FileId
 from ulna.data.reading_errors import readable
+from ulna.data.sketch_files import SKETCHES_TEMPLATE, read_sketch_file, write_sketch_file
 from ulna.data.workspace import Workspace
 
 __all__ = ["Rewriting"]
@@ -83,6 +84,20 @@ class Rewriting:
             pointers = {"meta/episodes/chunk_index": file.chunk, "meta/episodes/file_index": file.file}
             part = _with_columns(part, {name: np.full(count, value) for name, value in pointers.items()})
             pq.write_table(part, self._prepare(path))
+            first += count
+        if not np.array_equal(whole["episode_index"].to_numpy(), contents.numbers):
+            self._rewrite_sketches(whole["episode_index"].to_pylist(), contents, new)
+
+    def _rewrite_sketches(self, numbers: list[int], contents: Contents, new: dict[int, int]) -> None:
+        """Write the side files anew for episodes that have other numbers, or lie in other files, than before."""
+        files = {path: _file_id(path) for path in dict.fromkeys(contents.row_files)}
+        known = {new[e]: s for f in files.values() for e, s in read_sketch_file(self._root, f).items() if e in new}
+        first = 0
+        for path, file in files.items():
+            count = sum(origin == path for origin in contents.row_files)
+            held = {number: known[number] for number in numbers[first : first + count] if number in known}
+            if known:
+                write_sketch_file(self._prepare(file.path(self._root, SKETCHES_TEMPLATE)), held)
             first += count
 
     def rewrite_info(self, contents: Contents) -> None:

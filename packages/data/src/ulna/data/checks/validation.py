@@ -11,6 +11,7 @@ from ulna.data.checks.episode_checks import check_counters, check_episodes, chec
 from ulna.data.checks.folder_checks import check_leftovers, check_stats, check_strangers
 from ulna.data.checks.report import Report
 from ulna.data.checks.row_checks import check_rows
+from ulna.data.checks.sketch_checks import check_sketches
 from ulna.data.checks.video_checks import check_videos
 from ulna.data.location import find_root
 
@@ -51,5 +52,6 @@ def validate(
     check_rows(contents, report, deep=deep, progress=progress)
     check_videos(contents, report, deep=deep, progress=progress)
     check_stats(contents, report)
+    check_sketches(contents, report)
     check_strangers(contents, report)
     return report
