@@ -214,17 +214,26 @@ def test_torch_collates_a_batch_without_copying_it(made: Any) -> None:
     assert type(pickle.loads(pickle.dumps(items[0]))) is dict
 
 
-def test_small_tensors_travel_together(made: Any) -> None:
-    """What a worker sends is one piece of memory for all numbers, and one for each camera."""
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_received_tensors_stand_alone(made: Any, context: str) -> None:
+    """They are equal to those of no worker, and each can be changed in place, resized and stored without another."""
     dataset = LeRobotDataset("lab/scene", made("video", (96, 256)), delta_timestamps={"action": [0.0, 1 / 30]})
     plain = next(iter(torch.utils.data.DataLoader(dataset, batch_size=3)))
-    batch = next(
-        iter(torch.utils.data.DataLoader(dataset, batch_size=3, num_workers=1, multiprocessing_context="fork"))
-    )
+    batch = next(iter(torch.utils.data.DataLoader(dataset, 3, num_workers=1, multiprocessing_context=context)))
     assert list(batch) == list(plain)
     assert all(equal(batch[key], value) for key, value in plain.items())
-    pieces = {value.untyped_storage().data_ptr() for value in batch.values() if torch.is_tensor(value)}
-    assert len(pieces) == 2
+    tensors_of = [value for value in batch.values() if torch.is_tensor(value)]
+    assert not any(tensor._is_view() for tensor in tensors_of)
+    assert len({tensor.untyped_storage().data_ptr() for tensor in tensors_of}) == len(tensors_of)
+    assert all(tensor.untyped_storage().nbytes() == tensor.nbytes for tensor in tensors_of if tensor.nbytes < 2**16)
+    weight = torch.ones(6, requires_grad=True)
+    loss = (batch["observation.state"] * weight).sum()
+    for tensor in tensors_of:
+        if tensor is not batch["observation.state"]:
+            tensor.detach_().zero_()
+    loss.backward()
+    assert weight.grad is not None
+    assert equal(weight.grad, plain["observation.state"].sum(0))
 
 
 def test_whatever_is_in_a_batch_arrives() -> None:
@@ -233,6 +242,10 @@ def test_whatever_is_in_a_batch_arrives() -> None:
         {
             "flags": torch.tensor([True, False, True]),
             "turned": torch.arange(6, dtype=torch.int64).reshape(2, 3).T,
+            "apart": torch.arange(8.0)[::2],
+            "conjugate": torch.tensor([1 + 2j, 3j]).conj(),
+            "negative": torch.tensor([1 + 2j, 3j]).conj().imag,
+            "picked": torch.arange(12).reshape(3, 4)[:, 1],
             "half": torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
             "one": torch.tensor(7.0, dtype=torch.float64),
             "none": torch.empty(0, 3),

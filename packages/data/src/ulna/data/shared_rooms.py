@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["SentRoom", "received_tensor", "send_room", "shared_room"]
+__all__ = ["SentRoom", "on_memory", "received_tensor", "send_room", "shared_room"]
 
 SentRoom = tuple[Any, int, Any, tuple[int, ...]]
 """The room, how many bytes of it are used, and torch's dtype and the shape of the tensor in it."""
@@ -124,4 +124,15 @@ def received_tensor(sent: SentRoom) -> Any:
         sent: What `send_room` returned there.
     """
     room, nbytes, dtype, shape = sent
-    return sys.modules["torch"].from_numpy(_Loan(room, nbytes).array()).view(dtype).view(shape)
+    return on_memory(sys.modules["torch"].from_numpy(_Loan(room, nbytes).array()), dtype, shape)
+
+
+def on_memory(data: Any, dtype: Any, shape: Sequence[int]) -> Any:
+    """Return a tensor on the memory of another one. It is no view, which autograd would not let be changed in place.
+
+    Args:
+        data: Bytes, all of their storage.
+        dtype: Dtype of the tensor.
+        shape: Its shape.
+    """
+    return sys.modules["torch"].empty(0, dtype=dtype).set_(data.untyped_storage(), 0, tuple(shape))

@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
 from ulna.core.errors import MissingDependencyError
-from ulna.data.shared_rooms import SentRoom, received_tensor, send_room
+from ulna.data.shared_rooms import SentRoom, on_memory, received_tensor, send_room
 
 __all__ = ["BatchItem", "batch_items", "collate_items", "finish", "to_torch"]
 
 Item = dict[str, Any]
 
 _SMALL_BYTES: Final = 2**16
-_ALIGNED_BYTES: Final = 16
 
 
 class _Whole:
@@ -143,35 +141,32 @@ class _SentBatch(Item):
         plain = {key: value for key, value in self.items() if _is_plain(torch, value)}
         small = {key: value for key, value in plain.items() if value.nbytes <= _SMALL_BYTES}
         rooms = {key: room for key, value in plain.items() if key not in small and (room := send_room(value))}
-        memory, places = bytearray(), list[tuple[str, int, Any, tuple[int, ...]]]()
-        for key, tensor in small.items():
-            places.append((key, len(memory), tensor.dtype, tuple(tensor.shape)))
-            memory += tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
-            memory += bytes(-len(memory) % _ALIGNED_BYTES)
+        numbers = {
+            key: (bytearray(value.contiguous().view(-1).view(torch.uint8).numpy()), value.dtype, tuple(value.shape))
+            for key, value in small.items()
+        }
         others = {key: value for key, value in self.items() if key not in small and key not in rooms}
-        return _received, (list(self), memory, places, rooms, others)
+        return _received, (list(self), numbers, rooms, others)
 
 
 def _is_plain(torch: Any, value: Any) -> bool:
     """Return whether a value is a tensor that its bytes describe."""
-    if type(value) is not torch.Tensor or value.requires_grad or value.device.type != "cpu":
+    if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu":
         return False
-    return bool(value.layout == torch.strided and value.nbytes)
+    return not (value.requires_grad or value.is_conj() or value.is_neg() or value.is_quantized) and value.nbytes > 0
 
 
 def _received(
     keys: Sequence[str],
-    memory: bytearray,
-    places: Sequence[tuple[str, int, Any, tuple[int, ...]]],
+    numbers: Mapping[str, tuple[bytearray, Any, tuple[int, ...]]],
     rooms: Mapping[str, SentRoom],
     others: Item,
 ) -> Item:
     """Return the batch that was sent."""
     torch = _torch()
     batch = {**others, **{key: received_tensor(room) for key, room in rooms.items()}}
-    whole = torch.frombuffer(memory, dtype=torch.uint8) if places else torch.empty(0)
-    for key, start, dtype, shape in places:
-        batch[key] = whole[start : start + math.prod(shape) * dtype.itemsize].view(dtype).view(shape)
+    for key, (data, dtype, shape) in numbers.items():
+        batch[key] = on_memory(torch.frombuffer(data, dtype=torch.uint8), dtype, shape)
     return {key: batch[key] for key in keys}
 
 
