@@ -6,6 +6,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import DatasetError
-from ulna.data import LeRobotDataset, language_feature_info
-from ulna.data.episode_store import EpisodeData
+from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, language_feature_info
 from ulna.data.language import LANGUAGE_COLUMNS
+from ulna.data.open_episode import EndedEpisode
 
 GOLDEN = Path(__file__).parent / "golden"
 NUMBERS = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "bool"]
@@ -206,13 +207,17 @@ def test_an_episode_with_a_picture_missing_is_not_accepted(scene: Any, tmp_path:
         dataset.add_frame(made.frame(0, i))
     recorder = dataset._recorder
     assert recorder is not None
-    whole = recorder._current.finished  # type: ignore[union-attr]
+    current = recorder._current
+    assert current is not None
+    whole = current.ended
 
-    def without_the_last_row() -> EpisodeData:
-        episode = whole()
-        return EpisodeData(episode.index, episode.tasks[:2], episode.values[:2], episode.cameras, episode.timing)
+    def without_the_last_row(meta: LeRobotDatasetMetadata) -> EndedEpisode:
+        ended = whole(meta)
+        episode = ended.finished
+        assert episode is not None
+        return replace(ended, finished=replace(episode, tasks=episode.tasks[:2], values=episode.values[:2]))
 
-    recorder._current.finished = without_the_last_row  # type: ignore[union-attr,method-assign]
+    current.ended = without_the_last_row  # type: ignore[method-assign]
     with pytest.raises(DatasetError, match=r"has 2 rows but 3 pictures of 'observation\.images\.cam'"):
         dataset.save_episode()
     made.add(dataset, 0, 2)

@@ -12,6 +12,7 @@ import pytest
 import ulna.data.episode_store as store
 from ulna.core.errors import DatasetError
 from ulna.data import LeRobotDataset, LeRobotDatasetMetadata
+from ulna.data.images import PictureSpool
 from ulna.data.open_episode import OpenEpisode
 
 
@@ -170,3 +171,66 @@ def test_a_video_that_could_not_be_completed_is_taken_from_what_was_recorded(
     opened = made.check(root, [2, 2])
     assert opened.meta.stats is not None
     assert opened.meta.stats["observation.images.cam"]["count"].tolist() == [4]
+
+
+def lose_frames(made: Any, dataset: LeRobotDataset, patch: pytest.MonkeyPatch, frames: int, whole: int) -> None:
+    """Add frames and save them in the background; when that is done the disk is full after some of the pictures."""
+    real, count, go = PictureSpool._encode, iter(range(frames)), threading.Event()
+
+    def encode(self: PictureSpool, picture: Any) -> bytes:
+        assert go.wait(30)
+        return no_space() if next(count) == whole else real(self, picture)
+
+    patch.setattr(PictureSpool, "_encode", encode)
+    for frame in range(frames):
+        dataset.add_frame(made.frame(1, frame))
+    dataset.save_episode(wait=False)
+    go.set()
+
+
+@pytest.mark.parametrize("again", ["save_episode", "flush", "finalize"])
+def test_frames_before_a_lost_picture_are_kept(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
+) -> None:
+    """The error says how many they are; they are stored after that, not before."""
+    made, root = scene("image"), tmp_path / "set"
+    dataset = made.create(root)
+    made.add(dataset, 0, 2)
+    with monkeypatch.context() as patch:
+        lose_frames(made, dataset, patch, 5, 3)
+        with pytest.raises(DatasetError, match=r"No space left.*first 3 of 5 frames of episode 1 are whole"):
+            dataset.flush()
+    getattr(dataset, again)()
+    dataset.finalize()
+    assert made.check(root, [2, 3]).meta.findings == []
+
+
+def test_finalizing_stores_no_part_of_an_episode_untold(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, root = scene("image"), tmp_path / "set"
+    dataset = made.create(root)
+    made.add(dataset, 0, 2)
+    with monkeypatch.context() as patch:
+        lose_frames(made, dataset, patch, 5, 3)
+        with pytest.raises(DatasetError, match=r"The first 3 of 5 frames .*ends without it") as caught:
+            dataset.finalize()
+    assert caught.value.hint is not None
+    assert "--recover" in caught.value.hint
+    made.check(root, [2])
+    LeRobotDataset.resume("lab/scene", root, recover=True).finalize()
+    made.check(root, [2, 3])
+
+
+def test_an_episode_without_a_whole_frame_is_discarded(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, root = scene("image"), tmp_path / "set"
+    dataset = made.create(root)
+    with monkeypatch.context() as patch:
+        lose_frames(made, dataset, patch, 2, 0)
+        with pytest.raises(DatasetError, match="No space left"):
+            dataset.flush()
+    made.add(dataset, 0, 2)
+    dataset.finalize()
+    made.check(root, [2])

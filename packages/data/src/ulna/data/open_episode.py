@@ -29,11 +29,13 @@ class EndedEpisode:
         folder: Where its files lie.
         frames: How many frames it has.
         finished: What is stored; None if its pictures could not be finished, and must be read from the folder.
+        failure: Why frames behind these are lost; None when it is whole.
     """
 
     folder: Path
     frames: int
     finished: EpisodeData | None
+    failure: DatasetError | None = None
 
     def moved(self, folder: Path) -> EndedEpisode:
         """Return it in another folder; a kill must find an episode under the number that it gets.
@@ -52,7 +54,7 @@ class EndedEpisode:
         if data is not None:
             cameras = {name: replace(c, path=folder / c.path.name) for name, c in data.cameras.items()}
             data = replace(data, cameras=cameras)
-        return EndedEpisode(folder, self.frames, data)
+        return replace(self, folder=folder, finished=data)
 
     def data(self, meta: LeRobotDatasetMetadata, number: int) -> EpisodeData:
         """Return what is stored.
@@ -131,7 +133,7 @@ class OpenEpisode:
             meta: Metadata of the dataset.
 
         Raises:
-            DatasetError: Pictures could not be stored, and not all of them are on disk.
+            DatasetError: Pictures could not be stored, and not one frame is whole.
         """
         frames, cameras = len(self.tasks), {}
         failures: list[DatasetError] = []
@@ -142,12 +144,21 @@ class OpenEpisode:
                 failures.append(error)
         if failures:
             whole = scan_episode(self.index, self.folder, meta.parsed_features, meta.fps).frames
-            if whole < frames:
+            if not whole:
                 raise failures[0]
-            return EndedEpisode(self.folder, frames, None)
+            return EndedEpisode(self.folder, whole, None, self._lost(whole, failures[0]) if whole < frames else None)
         timing = EpisodeTiming.of(self.times[:frames], self.clock, self.dropped)
         data = EpisodeData(self.index, self.tasks, self.values[:frames], cameras, timing)
         return EndedEpisode(self.folder, frames, data)
+
+    def _lost(self, whole: int, failure: DatasetError) -> DatasetError:
+        count = f"The first {whole} of {len(self.tasks)} frames of episode {self.index} are whole and are kept."
+        error = DatasetError(
+            f"{failure.message}. {count}",
+            hint="save_episode() and flush() store them; clear_episode_buffer(unsaved=True) gives them up.",
+        )
+        error.__cause__ = failure
+        return error
 
     def discard(self) -> None:
         """Leave nothing of it. Safe at any time."""

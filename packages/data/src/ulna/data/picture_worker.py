@@ -85,7 +85,8 @@ class PictureWorker(ABC, Generic[Result]):
         if self._error is not None:
             raise DatasetError(
                 f"Storing the pictures of {self._name!r} failed: {self._error}",
-                hint="Finished episodes are safe. Discard this one with clear_episode_buffer() and go on.",
+                hint="Finished episodes are safe. save_episode() ends this one and keeps the frames that are whole, "
+                "clear_episode_buffer() discards it.",
             ) from self._error
 
     def end(self, frames: int | None = None) -> None:

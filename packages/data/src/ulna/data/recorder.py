@@ -319,7 +319,8 @@ class Recorder:
             self._failure = self._failure or self._told(self.meta.total_episodes, error)
             episode.discard()
             return
-        if self._failure is not None or self._unsaved:
+        if self._failure is not None or self._unsaved or ended.failure is not None:
+            self._failure = self._failure or ended.failure
             self._unsaved.append(ended)
             return
         failure, kept = self._try(ended)
@@ -355,7 +356,8 @@ class Recorder:
             text = f"Episode {episode} is stored, but its statistics could not be added to the others: {cause!r}"
             hint = f"End the recording, then: ulna dataset repair {self.meta.root}"
         elif kept:
-            text = f"Episode {episode} could not be stored: {cause}. It is kept."
+            reason = cause.message if isinstance(cause, DatasetError) else cause
+            text = f"Episode {episode} could not be stored: {reason}. It is kept."
             hint = f"{safe}. Free some space, then call save_episode(), flush() or finalize()."
         elif isinstance(cause, DatasetError):
             return cause
@@ -430,14 +432,16 @@ class Recorder:
         if not self._unsaved:
             self._raise_failure()
             return
-        count, self._failure = len(self._unsaved), None
+        count, failure, self._failure = len(self._unsaved), self._failure, None
         try:
+            if failure is not None and any(ended.failure for ended in self._unsaved):
+                raise failure  # nobody has been told that frames are lost
             self._try_unsaved()
         except DatasetError as error:
             if not self._unsaved:
                 raise
             raise DatasetError(
-                f"{error} The recording ends without it.",
+                f"{error.message} The recording ends without it.",
                 hint=f"Free some space, then: ulna dataset repair {self.meta.root} --recover",
             ) from error
         logger.warning("%s: %d episodes are stored now for which there was no room before.", self.meta.repo_id, count)
