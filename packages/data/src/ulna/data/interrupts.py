@@ -20,12 +20,17 @@ def uninterrupted(work: Callable[[], None], what: str) -> None:
         what: The same in words, for the log.
 
     Raises:
-        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the work was done.
+        KeyboardInterrupt: Ctrl-C was pressed meanwhile; the work was done, or not begun if that was at once.
     """
     failures: list[BaseException] = []
     done = threading.Event()  # Thread.join() forgets a running thread when Ctrl-C interrupts it (Python 3.11)
+    turn, begun, given_up = threading.Lock(), threading.Event(), threading.Event()
 
     def run() -> None:
+        with turn:
+            if given_up.is_set():
+                return
+            begun.set()
         try:
             work()
         except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
@@ -33,9 +38,15 @@ def uninterrupted(work: Callable[[], None], what: str) -> None:
         finally:
             done.set()
 
-    thread = threading.Thread(target=run, name=what)
-    thread.start()
     interrupt: KeyboardInterrupt | None = None
+    try:
+        threading.Thread(target=run, name=what).start()
+    except KeyboardInterrupt as pressed:  # the thread may be there all the same
+        with turn:
+            if not begun.is_set():
+                given_up.set()
+                raise
+        interrupt = pressed
     while not done.is_set():
         try:
             done.wait()

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from ulna.core.errors import DatasetError
 from ulna.data.depth_recording import CameraWorker, begin_camera, recorded_depth_config, try_cameras, with_depth_unit
@@ -67,6 +67,13 @@ class RecorderSettings:
             raise DatasetError(f"when_full must be 'block' or 'drop', got {self.when_full!r}.")
 
 
+class _Failure(NamedTuple):
+    """Why an episode could not be stored, and whether frames are lost by it. Nobody has been told yet."""
+
+    error: DatasetError
+    is_loss: bool
+
+
 class Recorder:
     """Writes one dataset. Created by `LeRobotDataset.create` or `resume`, ended by `close`; used by one thread.
 
@@ -96,7 +103,7 @@ class Recorder:
         self._current: OpenEpisode | None = None
         self._storing: deque[threading.Event] = deque()
         self._unsaved: deque[EndedEpisode] = deque()
-        self._failure: DatasetError | None = None
+        self._failures: deque[_Failure] = deque()
 
     def _open(self) -> None:
         if not self.workspace.lock():
@@ -249,6 +256,12 @@ class Recorder:
             if self._retry():
                 return
             raise DatasetError("There is no frame to save; add_frame() must come first.")
+        uninterrupted(lambda: self._hand_over(episode), f"episode {episode.index} is being stored")
+        if wait or self._failures or self._unsaved:
+            self._retry()
+
+    def _hand_over(self, episode: OpenEpisode) -> None:
+        """End an episode and have it stored in the background, in order."""
         before = self._storing[-1] if self._storing else None
         stored = threading.Event()
         thread = threading.Thread(
@@ -259,8 +272,6 @@ class Recorder:
         self.next_episode += 1
         self._storing.append(stored)
         thread.start()
-        if wait or self._failure is not None or self._unsaved:
-            self._retry()
 
     def flush(self) -> None:
         """Wait until every saved episode is durable. After Ctrl-C storing goes on; call it again.
@@ -297,11 +308,10 @@ class Recorder:
         self._raise_failure()
 
     def _raise_failure(self) -> None:
-        if self._failure is None:
-            return
-        self._await_storing()  # whatever follows the one that failed is kept by then
-        failure, self._failure = self._failure, None
-        raise failure
+        """Raise what failed first, and is not told yet."""
+        if self._failures:
+            self._await_storing()  # whatever follows the one that failed is kept by then
+            raise self._failures.popleft().error
 
     def _store_in_turn(self, episode: OpenEpisode, before: threading.Event | None, stored: threading.Event) -> None:
         if before is not None:
@@ -316,15 +326,17 @@ class Recorder:
         try:
             ended = episode.ended(self.meta)
         except Exception as error:  # noqa: BLE001 - kept and raised in the caller's thread
-            self._failure = self._failure or self._told(self.meta.total_episodes, error)
+            self._failures.append(_Failure(self._told(self.meta.total_episodes, error), is_loss=True))
             episode.discard()
             return
-        if self._failure is not None or self._unsaved or ended.failure is not None:
-            self._failure = self._failure or ended.failure
+        if ended.failure is not None:
+            self._failures.append(_Failure(ended.failure, is_loss=True))
+        if self._failures or self._unsaved:
             self._unsaved.append(ended)
             return
         failure, kept = self._try(ended)
-        self._failure = failure  # before it is kept: who finds one kept has been told why, or is told at once
+        if failure is not None:  # noted before it is kept: who finds one kept has been told why, or is told at once
+            self._failures.append(_Failure(failure, is_loss=not kept))
         self._unsaved.extend(kept)
 
     def _try_unsaved(self) -> None:
@@ -381,7 +393,7 @@ class Recorder:
                 self._checker.depth_units.clear()  # nothing is recorded yet: the next first frame decides
         if unsaved:
             self._await_storing()
-            self._failure = None
+            self._failures.clear()
             while self._unsaved:
                 shutil.rmtree(self._unsaved.popleft().folder, ignore_errors=True)
 
@@ -429,13 +441,11 @@ class Recorder:
             DatasetError: Something could not be stored; what did not fit stays in its folder, as after a kill.
         """
         self._await_storing()
-        if not self._unsaved:
-            self._raise_failure()
-            return
-        count, failure, self._failure = len(self._unsaved), self._failure, None
+        count, losses = len(self._unsaved), [failure.error for failure in self._failures if failure.is_loss]
+        self._failures.clear()
         try:
-            if failure is not None and any(ended.failure for ended in self._unsaved):
-                raise failure  # nobody has been told that frames are lost
+            if losses:
+                raise losses[0]  # nobody has been told
             self._try_unsaved()
         except DatasetError as error:
             if not self._unsaved:
@@ -444,7 +454,9 @@ class Recorder:
                 f"{error.message} The recording ends without it.",
                 hint=f"Free some space, then: ulna dataset repair {self.meta.root} --recover",
             ) from error
-        logger.warning("%s: %d episodes are stored now for which there was no room before.", self.meta.repo_id, count)
+        if count:
+            text = "%s: %d episodes are stored now for which there was no room before."
+            logger.warning(text, self.meta.repo_id, count)
 
 
 def _is_disk_failure(error: Exception) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -136,6 +137,12 @@ class _SentBatch(Item):
 
     __slots__ = ()
 
+    def __copy__(self) -> Item:
+        return dict(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Item:
+        return copy.deepcopy(dict(self), memo)
+
     def __reduce__(self) -> tuple[Callable[..., Item], tuple[Any, ...]]:
         torch = _torch()
         plain = {key: value for key, value in self.items() if _is_plain(torch, value)}
@@ -151,7 +158,9 @@ class _SentBatch(Item):
 
 def _is_plain(torch: Any, value: Any) -> bool:
     """Return whether a value is a tensor that its bytes describe."""
-    if type(value) is not torch.Tensor or value.layout != torch.strided or value.device.type != "cpu":
+    if type(value) is not torch.Tensor or value.is_nested or value.layout != torch.strided:
+        return False
+    if value.device.type != "cpu":
         return False
     return not (value.requires_grad or value.is_conj() or value.is_neg() or value.is_quantized) and value.nbytes > 0
 
