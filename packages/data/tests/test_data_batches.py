@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import pickle
 import subprocess
@@ -264,6 +265,7 @@ def test_whatever_is_in_a_batch_arrives() -> None:
             assert torch.equal(batch[key].to_dense(), value.to_dense())
     assert batch["texts"] == ["a", "b"]
     assert batch["learned"].requires_grad
+    assert type(copy.copy(sent)) is dict
     batch["flags"][0] = False  # may be written, as any tensor
     assert batch["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert pickle.loads(pickle.dumps(tensors._SentBatch({"texts": ["a"]}))) == {"texts": ["a"]}

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -173,8 +175,10 @@ def test_a_video_that_could_not_be_completed_is_taken_from_what_was_recorded(
     assert opened.meta.stats["observation.images.cam"]["count"].tolist() == [4]
 
 
-def lose_frames(made: Any, dataset: LeRobotDataset, patch: pytest.MonkeyPatch, frames: int, whole: int) -> None:
-    """Add frames and save them in the background; when that is done the disk is full after some of the pictures."""
+def add_to_full_disk(
+    made: Any, dataset: LeRobotDataset, patch: pytest.MonkeyPatch, frames: int, whole: int
+) -> threading.Event:
+    """Add frames; return what lets their pictures be written, until after some of them the disk is full."""
     real, count, go = PictureSpool._encode, iter(range(frames)), threading.Event()
 
     def encode(self: PictureSpool, picture: Any) -> bytes:
@@ -184,8 +188,7 @@ def lose_frames(made: Any, dataset: LeRobotDataset, patch: pytest.MonkeyPatch, f
     patch.setattr(PictureSpool, "_encode", encode)
     for frame in range(frames):
         dataset.add_frame(made.frame(1, frame))
-    dataset.save_episode(wait=False)
-    go.set()
+    return go
 
 
 @pytest.mark.parametrize("again", ["save_episode", "flush", "finalize"])
@@ -197,7 +200,9 @@ def test_frames_before_a_lost_picture_are_kept(
     dataset = made.create(root)
     made.add(dataset, 0, 2)
     with monkeypatch.context() as patch:
-        lose_frames(made, dataset, patch, 5, 3)
+        go = add_to_full_disk(made, dataset, patch, 5, 3)
+        dataset.save_episode(wait=False)
+        go.set()
         with pytest.raises(DatasetError, match=r"No space left.*first 3 of 5 frames of episode 1 are whole"):
             dataset.flush()
     getattr(dataset, again)()
@@ -212,7 +217,9 @@ def test_finalizing_stores_no_part_of_an_episode_untold(
     dataset = made.create(root)
     made.add(dataset, 0, 2)
     with monkeypatch.context() as patch:
-        lose_frames(made, dataset, patch, 5, 3)
+        go = add_to_full_disk(made, dataset, patch, 5, 3)
+        dataset.save_episode(wait=False)
+        go.set()
         with pytest.raises(DatasetError, match=r"The first 3 of 5 frames .*ends without it") as caught:
             dataset.finalize()
     assert caught.value.hint is not None
@@ -228,9 +235,81 @@ def test_an_episode_without_a_whole_frame_is_discarded(
     made, root = scene("image"), tmp_path / "set"
     dataset = made.create(root)
     with monkeypatch.context() as patch:
-        lose_frames(made, dataset, patch, 2, 0)
+        go = add_to_full_disk(made, dataset, patch, 2, 0)
+        dataset.save_episode(wait=False)
+        go.set()
         with pytest.raises(DatasetError, match="No space left"):
             dataset.flush()
     made.add(dataset, 0, 2)
     dataset.finalize()
     made.check(root, [2])
+
+
+def test_every_episode_that_failed_is_told(scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that lost frames behind one that did not fit."""
+    made, root = scene("image"), tmp_path / "set"
+    dataset = made.create(root)
+    made.add(dataset, 0, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "write_rows", no_space)
+        with pytest.raises(DatasetError, match="Episode 1 could not be stored"):
+            made.add(dataset, 1, 3)
+        add_to_full_disk(made, dataset, patch, 4, 2).set()
+        with pytest.raises(DatasetError, match="first 2 of 4 frames of episode 2"):
+            dataset.save_episode()
+    dataset.flush()
+    dataset.finalize()
+    assert LeRobotDatasetMetadata("a/b", root).episodes["length"] == [2, 3, 2]
+
+
+def interrupt_at(line: int) -> list[str]:
+    """Let KeyboardInterrupt be raised before a line of the recorder; return where that was, once it was."""
+    count, where = iter(range(10_000)), list[str]()
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if Path(frame.f_code.co_filename).name not in {"recorder.py", "open_episode.py", "dataset.py", "interrupts.py"}:
+            return None
+        if event == "line" and not where and next(count) == line:
+            where.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            sys.settrace(None)
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    return where
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_one_kept", [False, True])
+def test_ctrl_c_before_any_line_of_saving(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_one_kept: bool
+) -> None:
+    """The episode is saved or still there to be saved, and no other is lost, doubled or waited for in vain."""
+    made = scene()
+    for line in range(200):
+        root = tmp_path / str(line)
+        dataset = made.create(root)
+        with monkeypatch.context() as patch:
+            if is_one_kept:
+                patch.setattr(store, "write_rows", no_space)
+                with pytest.raises(DatasetError, match="It is kept"):
+                    made.add(dataset, 0, 2)
+            else:
+                made.add(dataset, 0, 2)
+        for frame in range(3):
+            dataset.add_frame(made.frame(1, frame))
+        tracer = sys.gettrace()
+        where = interrupt_at(line)
+        try:
+            with contextlib.suppress(KeyboardInterrupt):
+                dataset.save_episode()
+        finally:
+            sys.settrace(tracer)
+        if dataset.has_pending_frames:
+            dataset.save_episode()
+        dataset.flush()
+        dataset.finalize()
+        made.check(root, [2, 3])
+        if not where:
+            break
+    assert 20 < line < 199

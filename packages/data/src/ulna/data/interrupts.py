@@ -41,19 +41,28 @@ def uninterrupted(work: Callable[[], None], what: str) -> None:
     interrupt: KeyboardInterrupt | None = None
     try:
         threading.Thread(target=run, name=what).start()
-    except KeyboardInterrupt as pressed:  # the thread may be there all the same
+        done.wait()
+    except KeyboardInterrupt as pressed:
         with turn:
-            if not begun.is_set():
+            if not begun.is_set():  # then the thread, if it is there, does nothing
                 given_up.set()
                 raise
         interrupt = pressed
+        logger.warning("Ctrl-C: %s, one moment.", what)
+        interrupt = _wait_for(done, what) or interrupt
+    if failures:
+        raise failures[0]
+    if interrupt is not None:
+        raise interrupt
+
+
+def _wait_for(done: threading.Event, what: str) -> KeyboardInterrupt | None:
+    """Wait, however often Ctrl-C is pressed; return that it was."""
+    interrupt: KeyboardInterrupt | None = None
     while not done.is_set():
         try:
             done.wait()
         except KeyboardInterrupt as pressed:
             interrupt = pressed
             logger.warning("Ctrl-C: %s, one moment.", what)
-    if failures:
-        raise failures[0]
-    if interrupt is not None:
-        raise interrupt
+    return interrupt
