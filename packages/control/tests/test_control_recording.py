@@ -303,6 +303,27 @@ def test_episode_that_is_not_durable_does_not_count(rig):
     assert caught.value.result.total == 0
 
 
+def test_advice_of_finalizing_comes_before_going_on(rig, monkeypatch):
+    """What was kept for want of room is got back by the command that finalizing names, not by a method of Python."""
+    hint = "Free some space, then: ulna dataset repair SET --recover"
+
+    def on_tick(tick):
+        if tick.phase == "record" and tick.index == 3:
+            raise DatasetError("Episode 0 could not be stored.", hint="Call save_episode() again.")
+
+    def full():
+        raise DatasetError("The recording ends without it.", hint=hint)
+
+    rig.record(num_episodes=1)
+    monkeypatch.setattr(rig.dataset, "finalize", full)
+    with pytest.raises(RecordingInterruptedError) as caught:
+        rig.record(num_episodes=2, on_tick=on_tick)
+    said = str(caught.value)
+    assert "Episode 0 could not be stored." in said
+    assert "save_episode()" not in said
+    assert said.endswith(f"{hint}\nAfter that: Continue with the same command and --resume=true")
+
+
 def test_impossible_upload_is_refused_before_anything_is_connected(tmp_path, monkeypatch):
     """Nobody records for an hour to learn at the end that the upload cannot be done."""
     target = DatasetTarget(repo_id="lab/up", root=tmp_path / "up", push_to_hub=True)

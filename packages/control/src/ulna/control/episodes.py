@@ -19,12 +19,15 @@ from ulna.control.loop import RateLoop
 from ulna.control.record_plan import EpisodePlan, EpisodeWriter, RecordingInterruptedError, RecordResult
 from ulna.control.runtime import Runtime, Tick
 from ulna.control.session import Session, bus_counters
+from ulna.core.errors import UlnaError
 from ulna.core.plugins import call_hook
 from ulna.core.robots import Robot
 from ulna.core.teleoperators import Teleoperator
 
 __all__ = ["run_recording"]
 
+_THEN = "\nAfter that: "
+_CONTINUE = "Continue with the same command and --resume=true"
 _ENDS_EPISODE = (Command.END, Command.RERECORD, Command.STOP)
 
 logger = logging.getLogger(__name__)
@@ -91,6 +94,7 @@ class _Recording:
 
     def run(self) -> RecordResult:
         error: BaseException | None = None
+        advice: str | None = None
         dataset: EpisodeWriter | None = None if callable(self.source) else self.source
         try:
             with Session(self.robot, self.teleop, self.plan.rest, self.runtime):
@@ -106,11 +110,12 @@ class _Recording:
             with self.stop.shielded():  # episodes are still being stored: an impatient Ctrl-C must not lose them
                 self._finish(dataset)
         except BaseException as failed:  # noqa: BLE001 - raised by _conclude, with what is safe
+            advice = failed.hint if isinstance(failed, UlnaError) else None
             if error is None:
                 error = failed
             elif isinstance(failed, Exception):
-                error.add_note(f"While finalizing the dataset: {failed}")
-        return self._conclude(dataset, error)
+                error.add_note(f"While finalizing the dataset: {_said(failed, advice)}")
+        return self._conclude(dataset, error, advice)
 
     def _finish(self, dataset: EpisodeWriter) -> None:
         self.discarded += self.pending
@@ -121,7 +126,8 @@ class _Recording:
             dataset.finalize()
             self._settle(dataset)
 
-    def _conclude(self, dataset: EpisodeWriter, error: BaseException | None) -> RecordResult:
+    def _conclude(self, dataset: EpisodeWriter, error: BaseException | None, advice: str | None) -> RecordResult:
+        """Return the result, or raise what stopped the recording with what is safe and what to do."""
         total = dataset.num_episodes
         reason = "complete" if total >= self.plan.num_episodes else (self.stop.reason or "stopped")
         result = RecordResult(
@@ -133,7 +139,7 @@ class _Recording:
             episodes=tuple(r for r in self.reports if r.episode_index < total),
             rerecorded=self.rerecorded,
             discarded_frames=self.discarded,
-            stop_reason=f"{type(error).__name__}: {error}" if isinstance(error, Exception) else reason,
+            stop_reason=f"{type(error).__name__}: {_said(error, advice)}" if isinstance(error, Exception) else reason,
             robot_bus=bus_counters(self.robot),
             teleop_bus=bus_counters(self.teleop),
         )
@@ -145,9 +151,9 @@ class _Recording:
             error.add_note(result.summary())
             raise error
         raise RecordingInterruptedError(
-            f"Recording stopped in episode {total}: {error}\n{result.summary()}",
+            f"Recording stopped in episode {total}: {_said(error, advice)}\n{result.summary()}",
             result=result,
-            hint=f"Episodes safe on disk: {total}. Continue with the same command and --resume=true",
+            hint=f"Episodes safe on disk: {total}. {advice + _THEN if advice else ''}{_CONTINUE}",
         ) from error
 
     def _record_all(self, dataset: EpisodeWriter) -> None:
@@ -299,3 +305,8 @@ class _Recording:
             self.runtime.on_tick(
                 Tick(phase, index, loop.tick_time_s, step.observation, step.action, step.sent, step.stale)
             )
+
+
+def _said(error: BaseException, advice: str | None) -> str:
+    """Return what an error says; where finalizing gives the advice, without what a program could have done before."""
+    return error.message if advice and isinstance(error, UlnaError) else str(error)
