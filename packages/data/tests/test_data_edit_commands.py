@@ -95,6 +95,34 @@ def test_dry_runs_write_nothing(root: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("delete {root} 0 -o {taken}", "exists already"),
+        ("split {root} --part taken=0.5", "exists already"),
+        ("split {root} --part a=1.0 -o {root}/meta/info.json", "info.json is not a folder"),
+        ("merge {root} {root} -o {taken}", "exists already"),
+        ("merge {root} {broken} -o {root}_both", "Episode 0 cannot be read"),
+        ("remove-feature {broken} action", "Episode 0 cannot be read"),
+        ("rename-task {broken} x y", "There is no task 'x'"),
+        ("set-task {broken} y --in-place", "Episode 0 cannot be read"),
+        ("apply {root} -o {taken}", "exists already"),
+    ],
+)
+def test_dry_runs_refuse_what_the_real_runs_refuse(root: Path, command: str, said: str) -> None:
+    broken, taken = Path(shutil.copytree(root, root.parent / "broken")), root.parent / "set_taken"
+    next((broken / "data").rglob("*.parquet")).unlink()
+    (taken / "mine").mkdir(parents=True)
+    write_marks(root, Marks((1,), {}))
+    before = sorted(root.parent.rglob("*"))
+    words = command.format(root=root, broken=broken, taken=taken).split()
+    rehearsed, real = run(*words, "--dry-run"), run(*words)
+    assert said in " ".join(rehearsed.stderr.split())
+    assert (rehearsed.exit_code, rehearsed.stderr) == (real.exit_code, real.stderr)
+    assert rehearsed.exit_code == 1
+    assert sorted(root.parent.rglob("*")) == before
+
+
 def test_split_and_merge(root: Path, tmp_path: Path) -> None:
     before = lengths(root)
     result = run("split", root, "--part", "train=0-1", "--part", "val=2")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ulna.core.commands import message, reporting
-from ulna.data.commands_convert import episode_numbers
+from ulna.data.commands_edit_options import episode_numbers
 
 __all__ = ["pull", "push"]
 

@@ -10,6 +10,7 @@ from ulna.core.errors import DatasetError
 from ulna.data.editing.builder import DatasetBuilder
 from ulna.data.editing.marks import MARKS_PATH, Marks, read_marks, remove_marks
 from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.selection import check_episodes, check_readable, check_task, check_text, kept
 from ulna.data.editing.sources import blocks
 from ulna.data.editing.tasks import TaskChange
@@ -18,7 +19,7 @@ from ulna.data.metadata import LeRobotDatasetMetadata
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["apply_marks", "check_marks"]
+__all__ = ["apply_marks", "plan_marks"]
 
 
 def apply_marks(
@@ -43,34 +44,51 @@ def apply_marks(
             use, or the disk is full.
         DatasetFormatError: The marks or files of the dataset are damaged.
     """
-    from ulna.data.dataset import LeRobotDataset
+    return plan_marks(dataset, output_dir, repo_id).carry_out()
 
+
+def plan_marks(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> EditPlan:
+    """Check what the marks of a dataset ask for. Writes nothing.
+
+    Args:
+        dataset: As in `apply_marks`, like all that follow.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        DatasetError: There are no marks, or they cannot be carried out.
+        DatasetFormatError: The marks or files of the dataset are damaged.
+    """
     meta = open_source(dataset)
-    marks = check_marks(meta)
+    marks = _checked_marks(meta)
     deleted = set(marks.delete)
     episodes = [episode for episode in range(meta.total_episodes) if episode not in deleted]
     place = place_for(meta, output_dir, repo_id)
     change = TaskChange(replacements=marks.tasks)
-    with place.writing() as target, DatasetBuilder(target, meta.info) as builder:
-        for block in blocks(meta, episodes):
-            builder.add_block(change.of(block))
-        if place.in_place:
-            builder.take_over(meta.root, renumbered=bool(deleted))
-            remove_marks(builder.folder)
-        builder.finish()
-    return LeRobotDataset(place.repo_id, place.root)
+
+    def write(progress: Progress | None) -> None:
+        with place.writing() as target, DatasetBuilder(target, meta.info) as builder:
+            for block in blocks(meta, episodes):
+                builder.add_block(change.of(block))
+            if place.in_place:
+                builder.take_over(meta.root, renumbered=bool(deleted))
+                remove_marks(builder.folder)
+            builder.finish()
+
+    gone = "".join(f" {episode}" for episode in sorted(deleted))
+    deletes = f"deletes {len(deleted)} of {meta.total_episodes} episodes{gone}"
+    return EditPlan(str(meta.root), place, "; ".join([deletes, *change.described(meta.total_episodes)]), write)
 
 
-def check_marks(meta: LeRobotDatasetMetadata) -> Marks:
-    """Return the marks of a dataset, all of which can be carried out.
-
-    Args:
-        meta: The dataset.
-
-    Raises:
-        DatasetError: There are none, or one names an episode or task that does not exist, or would leave nothing.
-        DatasetFormatError: The file is damaged, or an episode that would be left is.
-    """
+def _checked_marks(meta: LeRobotDatasetMetadata) -> Marks:
+    """Return the marks of a dataset, all of which can be carried out."""
     marks = read_marks(meta.root)
     if not marks:
         raise DatasetError(

@@ -6,6 +6,7 @@ Every picture is decoded, changed and encoded again, one episode after the other
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from ulna.data.editing.builder import DatasetBuilder
 from ulna.data.editing.marks import read_marks, write_marks
 from ulna.data.editing.pictures import consume, table_pictures, video_pictures
 from ulna.data.editing.places import Place
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.replacement import building_folder, flush_tree
 from ulna.data.editing.sources import blocks
 from ulna.data.editing.stats_columns import stats_table
@@ -35,10 +37,9 @@ from ulna.data.quantiles import FeatureSketch
 from ulna.data.video_codecs import RGBEncoderConfig, VideoEncoderConfig
 from ulna.data.video_encoding import EncodedVideo, probe_video
 
-__all__ = ["CameraChange", "recorded_encoder", "rewrite_cameras"]
+__all__ = ["CameraChange", "encoding_text", "plan_cameras", "recorded_encoder", "try_encoders"]
 
 Picture = npt.NDArray[Any]
-Progress = Callable[[int, int], None]
 
 _QUEUE: Final = 8
 _MM_PER_M: Final = 1000.0
@@ -75,51 +76,92 @@ def recorded_encoder(feature: Feature) -> VideoEncoderConfig:
     return RGBEncoderConfig.build({**given, **({"vcodec": codec} if codec else {})}, title=f"video of {feature.name}")
 
 
-def rewrite_cameras(
+def encoding_text(configs: Mapping[str, VideoEncoderConfig]) -> str:
+    """Say which cameras are encoded with what.
+
+    Args:
+        configs: Camera to settings.
+    """
+    cameras: dict[str, list[str]] = {}
+    for key, config in configs.items():
+        given = {"crf": config.crf, "g": config.g, "preset": config.preset}
+        said = [f"{n} {v:g}" if isinstance(v, float) else f"{n} {v}" for n, v in given.items() if v is not None]
+        cameras.setdefault(", ".join([config.encoder, *said]), []).append(key)
+    return "; ".join(f"{', '.join(keys)} ({settings})" for settings, keys in cameras.items())
+
+
+def try_encoders(features: Mapping[str, Feature], fps: int, configs: Mapping[str, VideoEncoderConfig]) -> None:
+    """Encode one frame of every camera in a temporary folder, so that what cannot work is refused before writing.
+
+    Args:
+        features: All features.
+        fps: Frames per second.
+        configs: Camera that is encoded to settings.
+
+    Raises:
+        DatasetError: An encoder refuses the size or the settings, or there is no temporary folder.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix="ulna-try-") as folder:
+            try_cameras(Path(folder), features, fps, configs)
+    except OSError as error:
+        raise DatasetError(
+            f"There is no temporary folder in which the encoders could be tried: {error}",
+            hint="Set TMPDIR to a folder that can be written.",
+        ) from error
+
+
+def plan_cameras(
     meta: LeRobotDatasetMetadata,
     episodes: Sequence[int],
     place: Place,
     changes: Mapping[str, CameraChange],
+    what: str,
     *,
     finishing: Callable[[Path], None] | None = None,
-    progress: Progress | None = None,
-) -> None:
-    """Write some episodes of a dataset with changed cameras.
+) -> EditPlan:
+    """Plan to write some episodes of a dataset with changed cameras.
 
     Args:
         meta: The dataset.
         episodes: Their numbers, ascending.
         place: Where to.
         changes: Camera to what becomes of it; others stay as they are.
+        what: What is done, for people.
         finishing: Called with the new folder before it gets its name.
-        progress: Called with the episodes that are done and the episodes in all.
+
+    Returns:
+        The plan.
 
     Raises:
-        DatasetError: An encoder refuses its settings, the disk is full, or the target is in use.
-        DatasetFormatError: Files of the dataset contradict one another, or a picture cannot be decoded.
+        DatasetError: An encoder refuses its settings, or the size of the pictures.
     """
     features = {name: changes[name].feature if name in changes else f for name, f in meta.parsed_features.items()}
     configs = {key: c.encoder.shared(1) for key, c in changes.items() if c.encoder is not None}
+    try_encoders(features, meta.fps, configs)
     everything = len(episodes) == meta.total_episodes
     whole = {name: stats for name, stats in (meta.recorded_stats or {}).items() if everything and name not in changes}
-    with (
-        place.writing() as target,
-        DatasetBuilder(target, replace(meta.info, features=features), whole_stats=whole) as builder,
-        _scratch(target) as scratch,
-    ):
-        try_cameras(scratch, features, meta.fps, configs)
-        rewriter = _Rewriter(meta, builder, scratch, changes, configs)
-        for block in blocks(meta, episodes):
-            rewriter.add(block)
-            if progress is not None:
-                progress(rewriter.done, len(episodes))
-        if place.in_place:
-            builder.take_over(meta.root, renumbered=False)
-            write_marks(builder.folder, read_marks(meta.root))
-        if finishing is not None:
-            finishing(builder.folder)
-        flush_tree(scratch)  # files that become part of the dataset by a link are on disk before it gets its name
-        builder.finish()
+
+    def write(progress: Progress | None) -> None:
+        with (
+            place.writing() as target,
+            DatasetBuilder(target, replace(meta.info, features=features), whole_stats=whole) as builder,
+            _scratch(target) as scratch,
+        ):
+            rewriter = _Rewriter(meta, builder, scratch, changes, configs)
+            for block in blocks(meta, episodes):
+                rewriter.add(block)
+                if progress is not None:
+                    progress(rewriter.done, len(episodes))
+            if place.in_place:
+                builder.take_over(meta.root, renumbered=False)
+                write_marks(builder.folder, read_marks(meta.root))
+            if finishing is not None:
+                finishing(builder.folder)
+            flush_tree(scratch)  # files that become part of the dataset by a link are on disk before it gets its name
+            builder.finish()
+
+    return EditPlan(str(meta.root), place, what, write)
 
 
 @contextmanager

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ulna.core.errors import DatasetError, nearest
 from ulna.data.depth_recording import recorded_depth_config
-from ulna.data.editing.camera_rewriting import CameraChange, rewrite_cameras
+from ulna.data.editing.camera_rewriting import CameraChange, encoding_text, plan_cameras
 from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.selection import check_episodes, check_readable
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig
@@ -19,7 +20,7 @@ from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["convert_image_to_video_dataset"]
+__all__ = ["convert_image_to_video_dataset", "plan_images_to_video"]
 
 
 def convert_image_to_video_dataset(
@@ -31,7 +32,7 @@ def convert_image_to_video_dataset(
     episode_indices: Iterable[int] | None = None,
     *,
     cameras: Sequence[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> LeRobotDataset:
     """Write a dataset whose cameras are videos instead of pictures in the table.
 
@@ -57,8 +58,40 @@ def convert_image_to_video_dataset(
             settings, the target is taken or in use, or the disk is full.
         DatasetFormatError: Files of the dataset contradict one another, or a picture cannot be decoded.
     """
-    from ulna.data.dataset import LeRobotDataset
+    plan = plan_images_to_video(
+        dataset, output_dir, repo_id, rgb_encoder, depth_encoder, episode_indices, cameras=cameras
+    )
+    return plan.carry_out(progress)
 
+
+def plan_images_to_video(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+    rgb_encoder: RGBEncoderConfig | None = None,
+    depth_encoder: DepthEncoderConfig | None = None,
+    episode_indices: Iterable[int] | None = None,
+    *,
+    cameras: Sequence[str] | None = None,
+) -> EditPlan:
+    """Check what `convert_image_to_video_dataset` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+        rgb_encoder: Settings for colour video.
+        depth_encoder: Settings for depth video.
+        episode_indices: Episodes of the result.
+        cameras: The cameras to convert.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     meta = open_source(dataset)
     keys = _chosen(meta, cameras)
     everything = list(range(meta.total_episodes))
@@ -73,8 +106,9 @@ def convert_image_to_video_dataset(
             hint="Give the result a folder of its own with output_dir.",
         )
     changes = {key: _change(meta, key, rgb_encoder, depth_encoder) for key in keys}
-    rewrite_cameras(meta, episodes, place, changes, progress=progress)
-    return LeRobotDataset(place.repo_id, place.root)
+    listed = encoding_text({key: change.encoder for key, change in changes.items() if change.encoder is not None})
+    what = f"turns pictures into video in {len(episodes)} of {meta.total_episodes} episodes: {listed}"
+    return plan_cameras(meta, episodes, place, changes, what)
 
 
 def _chosen(meta: LeRobotDatasetMetadata, cameras: Sequence[str] | None) -> list[str]:

@@ -3,30 +3,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
 
-from ulna.data.dataset import LeRobotDataset
 from ulna.data.editing.blocks import EpisodeBlock, NewEpisode, VideoPiece
 from ulna.data.editing.builder import DatasetBuilder
 from ulna.data.editing.measuring import camera_summary, with_quantiles
-from ulna.data.editing.places import Place
+from ulna.data.editing.places import new_place
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.stats_columns import stats_table
 from ulna.data.editing.v21 import V21Dataset, V21Episode
 from ulna.data.features import Feature
 from ulna.data.info import DatasetInfo
+from ulna.data.layout import CODEBASE_VERSION
 from ulna.data.moments import FeatureStats
 from ulna.data.sketches import EpisodeSketches
 from ulna.data.stats import Stats
 
-__all__ = ["Progress", "convert_v21_dataset"]
+if TYPE_CHECKING:
+    from ulna.data.dataset import LeRobotDataset
 
-Progress = Callable[[int, int], None]
-"""Called with the episodes that are done and the episodes in all."""
+__all__ = ["convert_v21_dataset", "plan_v21_conversion"]
 
 _SUFFIX: Final = "_v30"
 _LOT_EPISODES: Final = 200
@@ -68,25 +69,82 @@ def convert_v21_dataset(
             episodes are missing; the file and the episode are named, and nothing was written.
         DatasetError: The new folder is taken, or the disk is full.
     """
+    plan = plan_v21_conversion(
+        root,
+        output_dir,
+        repo_id,
+        data_files_size_in_mb=data_files_size_in_mb,
+        video_files_size_in_mb=video_files_size_in_mb,
+        picture_quantiles=picture_quantiles,
+    )
+    return plan.carry_out(progress)
+
+
+def plan_v21_conversion(
+    root: str | Path,
+    output_dir: str | Path | None = None,
+    repo_id: str | None = None,
+    *,
+    data_files_size_in_mb: float = 100,
+    video_files_size_in_mb: float = 200,
+    picture_quantiles: bool = True,
+) -> EditPlan:
+    """Look at every table and video of a dataset that `convert_v21_dataset` shall convert. Writes nothing.
+
+    Args:
+        root: As there, like all that follow.
+        output_dir: Folder of the new dataset.
+        repo_id: Name of the new one.
+        data_files_size_in_mb: Size limit of a table file.
+        video_files_size_in_mb: Size limit of a video file.
+        picture_quantiles: Whether pictures are decoded for their quantiles.
+
+    Returns:
+        What would be done; its rehearsal reads the rows of every table.
+
+    Raises:
+        DatasetFormatError: The dataset is broken; the file and the episode are named.
+        DatasetError: The new folder is taken.
+    """
     source = V21Dataset(Path(root))
     beside = source.root.absolute()
     target = Path(output_dir).absolute() if output_dir is not None else beside.with_name(f"{beside.name}{_SUFFIX}")
+    place = new_place(repo_id or target.name, target)
     info = DatasetInfo(source.fps, source.features, robot_type=source.robot_type, extra=source.extra)
     info.chunks_size = source.chunks_size
     info.data_files_size_in_mb, info.video_files_size_in_mb = data_files_size_in_mb, video_files_size_in_mb
-    tasks = [source.tasks[number] for number in sorted(source.tasks)]
-    place = Place(repo_id or target.name, target, in_place=False)
-    with place.writing() as folder, DatasetBuilder(folder, info, tasks=tasks) as builder:
-        whole = list(source.check_files())
-        for lot in _lots(whole):
-            parts = []
-            for episode in lot:
-                parts.append(_converted(source, episode, picture_quantiles=picture_quantiles))
-                if progress is not None:
-                    progress(episode.index + 1, len(whole))
-            builder.add_block(_joined(parts, source.features))
-        builder.finish()
-    return LeRobotDataset(place.repo_id, place.root)
+    whole = list(source.check_files())
+
+    def write(progress: Progress | None) -> None:
+        tasks = [source.tasks[number] for number in sorted(source.tasks)]
+        with place.writing() as folder, DatasetBuilder(folder, info, tasks=tasks) as builder:
+            for lot in _lots(whole):
+                parts = []
+                for episode in lot:
+                    parts.append(_converted(source, episode, picture_quantiles=picture_quantiles))
+                    if progress is not None:
+                        progress(episode.index + 1, len(whole))
+                builder.add_block(_joined(parts, source.features))
+            builder.finish()
+
+    def read(progress: Progress | None) -> None:
+        for episode in whole:
+            source.row_tasks(source.table(episode), episode)
+            if progress is not None:
+                progress(episode.index + 1, len(whole))
+
+    what = f"converts {_described(source, picture_quantiles=picture_quantiles)}"
+    return EditPlan(str(beside), place, what, write, read)
+
+
+def _described(source: V21Dataset, *, picture_quantiles: bool) -> str:
+    episodes = source.episodes
+    size = f"{len(episodes)} episodes, {sum(episode.length for episode in episodes)} frames"
+    videos = f", {len(episodes) * len(source.video_keys)} video files to be joined" if source.video_keys else ""
+    cameras = [feature for feature in source.features.values() if feature.is_camera]
+    lacking = any(_needs_decoding(e, f, picture_quantiles=picture_quantiles) for e in episodes for f in cameras)
+    decoded = ", a sample of the pictures decoded" if lacking else ""
+    return f"format {source.version} to {CODEBASE_VERSION}: {size}{videos}{decoded}"
 
 
 def _lots(episodes: Sequence[V21Episode]) -> Iterator[list[V21Episode]]:
@@ -126,7 +184,7 @@ def _converted(source: V21Dataset, episode: V21Episode, *, picture_quantiles: bo
         if not feature.is_camera:
             continue
         known = _known(episode.stats, feature)
-        if known is not None and (not picture_quantiles or feature.is_depth):
+        if known is not None and not _needs_decoding(episode, feature, picture_quantiles=picture_quantiles):
             stats[feature.name] = known
             continue
         pictures = videos[feature.name] if feature.dtype == "video" else table[feature.name]
@@ -136,6 +194,10 @@ def _converted(source: V21Dataset, episode: V21Episode, *, picture_quantiles: bo
             found, sketch = with_quantiles(known, sketch)
         stats[feature.name], sketches[feature.name] = found, sketch
     return NewEpisode(table, source.row_tasks(table, episode), videos, stats, sketches)
+
+
+def _needs_decoding(episode: V21Episode, feature: Feature, *, picture_quantiles: bool) -> bool:
+    return _known(episode.stats, feature) is None or (picture_quantiles and not feature.is_depth)
 
 
 def _known(stats: Mapping[str, FeatureStats], feature: Feature) -> FeatureStats | None:

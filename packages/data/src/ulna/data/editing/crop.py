@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,8 +15,9 @@ import numpy.typing as npt
 from ulna.core.errors import DatasetError, nearest
 from ulna.core.files import write_json
 from ulna.data.depth_recording import recorded_depth_config
-from ulna.data.editing.camera_rewriting import CameraChange, recorded_encoder, rewrite_cameras
+from ulna.data.editing.camera_rewriting import CameraChange, plan_cameras, recorded_encoder
 from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.selection import check_readable
 from ulna.data.features import Feature
 from ulna.data.metadata import LeRobotDatasetMetadata
@@ -25,7 +26,7 @@ from ulna.data.video_codecs import RGBEncoderConfig, VideoEncoderConfig
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["CROP_PARAMS_PATH", "Region", "crop_dataset_roi"]
+__all__ = ["CROP_PARAMS_PATH", "Region", "crop_dataset_roi", "plan_crop"]
 
 Picture = npt.NDArray[Any]
 
@@ -54,7 +55,16 @@ class Region:
     @property
     def result_size(self) -> tuple[int, int]:
         """Height and width of the result."""
-        return self.size or (self.height, self.width)
+        return self.size or self._cut_size
+
+    @property
+    def _cut_size(self) -> tuple[int, int]:
+        return self.height, self.width
+
+    def __str__(self) -> str:
+        scaled = f", scaled to {self.size[0]}x{self.size[1]}" if self.size and self.size != self._cut_size else ""
+        last_row, last_column = self.top + self.height - 1, self.left + self.width - 1
+        return f"rows {self.top} to {last_row}, columns {self.left} to {last_column}{scaled}"
 
     def __call__(self, picture: Picture) -> Picture:
         """Return the region of a picture.
@@ -63,7 +73,7 @@ class Region:
             picture: uint8 (H, W, 3), or a depth map (H, W, 1), whose distances are never mixed.
         """
         cut = picture[self.top : self.top + self.height, self.left : self.left + self.width]
-        if self.result_size == (self.height, self.width):
+        if self.result_size == self._cut_size:
             return np.ascontiguousarray(cut)
         height, width = self.result_size
         if picture.shape[2] != 3:
@@ -84,7 +94,7 @@ def crop_dataset_roi(
     repo_id: str | None = None,
     *,
     rgb_encoder: RGBEncoderConfig | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> LeRobotDataset:
     """Write a dataset whose cameras show a part of what they showed.
 
@@ -108,8 +118,35 @@ def crop_dataset_roi(
             target is taken or in use, or the disk is full.
         DatasetFormatError: Files of the dataset contradict one another, or a picture cannot be decoded.
     """
-    from ulna.data.dataset import LeRobotDataset
+    return plan_crop(dataset, crop_params, resize, output_dir, repo_id, rgb_encoder=rgb_encoder).carry_out(progress)
 
+
+def plan_crop(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    crop_params: Mapping[str, Sequence[int]],
+    resize: Sequence[int] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+    *,
+    rgb_encoder: RGBEncoderConfig | None = None,
+) -> EditPlan:
+    """Check what `crop_dataset_roi` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        crop_params: Camera to region.
+        resize: Height and width of the result.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+        rgb_encoder: Settings for colour video.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     meta = open_source(dataset)
     regions = _regions(meta, crop_params, resize)
     episodes = list(range(meta.total_episodes))
@@ -120,8 +157,9 @@ def crop_dataset_roi(
     def note(folder: Path) -> None:
         write_json(folder / CROP_PARAMS_PATH, {k: [r.top, r.left, r.height, r.width] for k, r in regions.items()})
 
-    rewrite_cameras(meta, episodes, place, changes, finishing=note, progress=progress)
-    return LeRobotDataset(place.repo_id, place.root)
+    listed = "; ".join(f"{key}: {region}" for key, region in regions.items())
+    what = f"crops the cameras of {len(episodes)} episodes to {listed}"
+    return plan_cameras(meta, episodes, place, changes, what, finishing=note)
 
 
 def _regions(

@@ -5,23 +5,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ulna.core.errors import DatasetError
 from ulna.data.editing.builder import DatasetBuilder
 from ulna.data.editing.marks import Marks, read_marks, write_marks
-from ulna.data.editing.places import Place, open_source, place_for
+from ulna.data.editing.places import Place, new_place, open_source, place_for
+from ulna.data.editing.plans import EditPlan
 from ulna.data.editing.selection import Splits, check_episodes, check_readable, episodes_of_splits, kept
 from ulna.data.editing.sources import blocks
-from ulna.data.location import new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["delete_episodes", "split_dataset", "write_episodes"]
+__all__ = ["carry_out_split", "delete_episodes", "plan_deletion", "plan_split", "split_dataset"]
 
 
 def delete_episodes(
@@ -45,28 +45,46 @@ def delete_episodes(
         DatasetError: An episode does not exist, none would be left, the target is taken, or the disk is full.
         DatasetFormatError: Files of the dataset contradict one another.
     """
-    from ulna.data.dataset import LeRobotDataset
-
-    meta = open_source(dataset)
-    episodes = kept(meta, check_episodes(meta, episode_indices))
-    check_readable(meta, episodes)
-    place = place_for(meta, output_dir, repo_id)
-    write_episodes(meta, episodes, place)
-    return LeRobotDataset(place.repo_id, place.root)
+    return plan_deletion(dataset, episode_indices, output_dir, repo_id).carry_out()
 
 
-def write_episodes(meta: LeRobotDatasetMetadata, episodes: Sequence[int], place: Place) -> None:
-    """Write some episodes of a dataset as a new one.
+def plan_deletion(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    episode_indices: Iterable[int],
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> EditPlan:
+    """Check what `delete_episodes` is asked for. Writes nothing.
 
     Args:
-        meta: The dataset.
-        episodes: Their numbers, ascending.
-        place: Where to.
+        dataset: As there, like all that follow.
+        episode_indices: Episodes that go.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+
+    Returns:
+        What would be done.
 
     Raises:
-        DatasetError: The disk is full, or the target is in use.
+        DatasetError: It cannot be done as asked for.
         DatasetFormatError: Files of the dataset contradict one another.
     """
+    meta = open_source(dataset)
+    gone = check_episodes(meta, episode_indices)
+    episodes = kept(meta, gone)
+    check_readable(meta, episodes)
+    place = place_for(meta, output_dir, repo_id)
+    frames = int(meta.episodes.lengths[gone].sum())
+    what = f"deletes {len(gone)} of {meta.total_episodes} episodes ({frames} of {meta.total_frames} frames)"
+    return _writing(meta, episodes, place, what)
+
+
+def _writing(meta: LeRobotDatasetMetadata, episodes: Sequence[int], place: Place, what: str) -> EditPlan:
+    return EditPlan(str(meta.root), place, what, lambda progress: _write_episodes(meta, episodes, place))
+
+
+def _write_episodes(meta: LeRobotDatasetMetadata, episodes: Sequence[int], place: Place) -> None:
+    """Write some episodes of a dataset as a new one."""
     with place.writing() as target, DatasetBuilder(target, meta.info) as builder:
         for block in blocks(meta, episodes):
             builder.add_block(block)
@@ -103,25 +121,68 @@ def split_dataset(
         DatasetError: A split is not possible, a target is taken, or the disk is full; nothing is left behind.
         DatasetFormatError: Files of the dataset contradict one another.
     """
-    from ulna.data.dataset import LeRobotDataset
+    return carry_out_split(plan_split(dataset, splits, output_dir))
 
+
+def plan_split(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    splits: Splits,
+    output_dir: str | os.PathLike[str] | None = None,
+) -> dict[str, EditPlan]:
+    """Check what `split_dataset` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        splits: Name to episodes.
+        output_dir: Folder for the results.
+
+    Returns:
+        What would be done for each split.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     meta = open_source(dataset)
     chosen = episodes_of_splits(meta, splits)
     check_readable(meta, (episode for episodes in chosen.values() for episode in episodes))
     places = {name: _split_place(meta, name, output_dir) for name in chosen}
+    lengths = meta.episodes.lengths
+    return {
+        name: _writing(meta, e, places[name], f"{len(e)} episodes, {int(lengths[e].sum())} frames")
+        for name, e in chosen.items()
+    }
+
+
+def carry_out_split(plans: Mapping[str, EditPlan]) -> dict[str, LeRobotDataset]:
+    """Write all parts of a split, or none.
+
+    Args:
+        plans: What `plan_split` returned.
+
+    Returns:
+        Split to the result, opened.
+
+    Raises:
+        DatasetError: A target has been taken meanwhile, or the disk is full; nothing is left behind.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
+    parents = {plan.place.root.parent for plan in plans.values()}
+    made = [parent for parent in parents if not parent.exists()]
     written: list[Path] = []
-    parent = None if output_dir is None or Path(output_dir).exists() else Path(output_dir)
+    results: dict[str, LeRobotDataset] = {}
     try:
-        for name, episodes in chosen.items():
-            write_episodes(meta, episodes, places[name])
-            written.append(places[name].root)
+        for name, plan in plans.items():
+            results[name] = plan.carry_out()
+            written.append(plan.place.root)
     except BaseException:
         for folder in written:
             shutil.rmtree(folder, ignore_errors=True)
-        if parent is not None and parent.is_dir() and not any(parent.iterdir()):
-            parent.rmdir()
+        for parent in made:
+            if parent.is_dir() and not any(parent.iterdir()):
+                parent.rmdir()
         raise
-    return {name: LeRobotDataset(place.repo_id, place.root) for name, place in places.items()}
+    return results
 
 
 def _split_place(meta: LeRobotDatasetMetadata, name: str, output_dir: str | os.PathLike[str] | None) -> Place:
@@ -130,4 +191,4 @@ def _split_place(meta: LeRobotDatasetMetadata, name: str, output_dir: str | os.P
     if folder.absolute() == root:
         raise DatasetError(f"The split {name!r} would take the place of the dataset itself.")
     repo_id = f"{meta.repo_id}_{name}"
-    return Place(repo_id, new_root(repo_id, folder, edited=True).absolute(), in_place=False)
+    return new_place(repo_id, folder)

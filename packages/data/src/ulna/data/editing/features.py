@@ -17,6 +17,7 @@ from ulna.data.arrow_schema import column_array, numeric_column
 from ulna.data.editing.blocks import EpisodeBlock
 from ulna.data.editing.builder import DatasetBuilder
 from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.selection import check_names, check_readable
 from ulna.data.editing.sources import blocks
 from ulna.data.features import DEFAULT_FEATURES, Feature, parse_features
@@ -25,7 +26,7 @@ from ulna.data.metadata import LeRobotDatasetMetadata
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["NewFeatures", "add_features", "modify_features", "remove_feature"]
+__all__ = ["NewFeatures", "add_features", "modify_features", "plan_features", "remove_feature"]
 
 Row = dict[str, Any]
 NewFeatures = Mapping[str, tuple[Any | Callable[[Row, int, int], Any], Mapping[str, Any]]]
@@ -109,8 +110,33 @@ def modify_features(
         DatasetError: Nothing was asked for, the target is taken or in use, or the disk is full.
         DatasetFormatError: Files of the dataset contradict one another.
     """
-    from ulna.data.dataset import LeRobotDataset
+    return plan_features(dataset, add_features, remove_features, output_dir, repo_id).carry_out()
 
+
+def plan_features(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    add_features: NewFeatures | None = None,
+    remove_features: str | Iterable[str] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> EditPlan:
+    """Check what `modify_features` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        add_features: Name to values and declaration.
+        remove_features: One name or several.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        FeatureError: A name does not exist or is taken, or values do not fit the declaration.
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     if not add_features and remove_features is None:
         raise DatasetError("No feature was named that shall be added or removed.")
     meta = open_source(dataset)
@@ -119,18 +145,25 @@ def modify_features(
     columns = [_NewColumn(f, values, meta) for f, values in _declared(add_features or {}, left)]
     check_readable(meta, range(meta.total_episodes))
     place = place_for(meta, output_dir, repo_id)
-    features = _ordered(left, [column.feature for column in columns])
-    info = replace(meta.info, features=features)
+    info = replace(meta.info, features=_ordered(left, [column.feature for column in columns]))
     if not info.video_keys:
         info.video_path = None
     stats = {name: values for name, values in (meta.recorded_stats or {}).items() if name not in gone}
-    with place.writing() as target, DatasetBuilder(target, info, tasks=list(meta.tasks), whole_stats=stats) as builder:
-        for block in blocks(meta, range(meta.total_episodes)):
-            builder.add_block(_with_columns(block, columns, gone))
-        if place.in_place:
-            builder.take_over(meta.root, renumbered=False)
-        builder.finish()
-    return LeRobotDataset(place.repo_id, place.root)
+
+    def write(progress: Progress | None) -> None:
+        with (
+            place.writing() as target,
+            DatasetBuilder(target, info, tasks=list(meta.tasks), whole_stats=stats) as builder,
+        ):
+            for block in blocks(meta, range(meta.total_episodes)):
+                builder.add_block(_with_columns(block, columns, gone))
+            if place.in_place:
+                builder.take_over(meta.root, renumbered=False)
+            builder.finish()
+
+    verbs = {"removes": gone, "adds": [column.feature.name for column in columns]}
+    what = "; ".join(f"{verb} {', '.join(names)}" for verb, names in verbs.items() if names)
+    return EditPlan(str(meta.root), place, what, write)
 
 
 def _ordered(left: Mapping[str, Feature], added: Sequence[Feature]) -> dict[str, Feature]:

@@ -6,23 +6,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ulna.core.errors import DatasetError
 from ulna.data.editing.builder import DatasetBuilder
-from ulna.data.editing.places import Place, open_source
+from ulna.data.editing.places import new_place, open_source
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.selection import check_readable
 from ulna.data.editing.sources import blocks
 from ulna.data.features import Feature
 from ulna.data.info import DatasetInfo
-from ulna.data.location import new_root
 from ulna.data.metadata import LeRobotDatasetMetadata
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["merge_datasets", "merged_info"]
+__all__ = ["merge_datasets", "plan_merge"]
 
 _MUST_FIT: Final = ("video.height", "video.width", "video.fps", "video.codec", "video.pix_fmt")
 _DEPTH: Final = ("is_depth_map", "depth_unit", "video.depth_min", "video.depth_max", "video.shift", "video.use_log")
@@ -55,42 +54,59 @@ def merge_datasets(
             the target is taken, or the disk is full.
         DatasetFormatError: Files of a dataset contradict one another.
     """
-    from ulna.data.dataset import LeRobotDataset
+    return plan_merge(datasets, output_repo_id, output_dir, concatenate_videos, concatenate_data).carry_out()
 
+
+def plan_merge(
+    datasets: Sequence[LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str]],
+    output_repo_id: str,
+    output_dir: str | os.PathLike[str] | None = None,
+    concatenate_videos: bool = True,
+    concatenate_data: bool = True,
+) -> EditPlan:
+    """Check what `merge_datasets` is asked for. Writes nothing.
+
+    Args:
+        datasets: As there, like all that follow.
+        output_repo_id: Name of the result.
+        output_dir: Folder of the result.
+        concatenate_videos: Whether episodes of different video files may share a new one.
+        concatenate_data: Whether episodes of different table files may share a new one.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of a dataset contradict one another.
+    """
     if not datasets:
         raise DatasetError("No dataset was named that shall be merged.")
     metas = [open_source(dataset) for dataset in datasets]
-    info = merged_info(metas)
+    info = _merged_info(metas)
     for meta in metas:
         check_readable(meta, range(meta.total_episodes))
-    place = Place(
-        output_repo_id,
-        new_root(output_repo_id, None if output_dir is None else Path(output_dir), edited=True).absolute(),
-        in_place=False,
-    )
-    tasks = [task for meta in metas for task in meta.tasks]
-    with (
-        place.writing() as target,
-        DatasetBuilder(
-            target, info, tasks=tasks, keep_videos=not concatenate_videos, keep_tables=not concatenate_data
-        ) as builder,
-    ):
-        for meta in metas:
-            for block in blocks(meta, range(meta.total_episodes)):
-                builder.add_block(block)
-        builder.finish()
-    return LeRobotDataset(place.repo_id, place.root)
+    place = new_place(output_repo_id, output_dir)
+
+    def write(progress: Progress | None) -> None:
+        tasks = [task for meta in metas for task in meta.tasks]
+        with (
+            place.writing() as target,
+            DatasetBuilder(
+                target, info, tasks=tasks, keep_videos=not concatenate_videos, keep_tables=not concatenate_data
+            ) as builder,
+        ):
+            for meta in metas:
+                for block in blocks(meta, range(meta.total_episodes)):
+                    builder.add_block(block)
+            builder.finish()
+
+    episodes, frames = (sum(getattr(meta, f"total_{what}") for meta in metas) for what in ("episodes", "frames"))
+    return EditPlan(f"{len(metas)} datasets", place, f"{episodes} episodes, {frames} frames", write)
 
 
-def merged_info(metas: Sequence[LeRobotDatasetMetadata]) -> DatasetInfo:
-    """Return what the merged dataset shall be.
-
-    Args:
-        metas: The sources.
-
-    Raises:
-        DatasetError: They do not fit together; every difference is listed.
-    """
+def _merged_info(metas: Sequence[LeRobotDatasetMetadata]) -> DatasetInfo:
+    """Return what the merged dataset shall be; where the sources do not fit together, list every difference."""
     first = metas[0]
     problems: list[str] = []
     remedies: list[str] = []

@@ -22,7 +22,7 @@ from ulna.data.workspace import Workspace
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["Place", "carry_side_files", "open_source", "place_for"]
+__all__ = ["Place", "carry_side_files", "new_place", "open_source", "place_for"]
 
 _PER_FRAME: Final = frozenset({"sarm_progress.parquet"})
 """Files that other programs keep beside a dataset, with one row a frame: they fit no other numbering."""
@@ -110,14 +110,72 @@ def place_for(meta: LeRobotDatasetMetadata, output_dir: str | os.PathLike[str] |
         repo_id: Name of the result; the original's when not given.
 
     Raises:
-        DatasetError: The folder is taken, or in-place editing would lose something.
+        DatasetError: The folder is taken or cannot be written, or in-place editing would lose something, or the
+            original is in use.
+        DatasetNotFinishedError: The original would be replaced, and has an unfinished recording.
     """
     name, original = repo_id or meta.repo_id, meta.root.resolve()
     folder = Path(output_dir) if output_dir is not None else None
     if (folder is None and name == meta.repo_id) or (folder is not None and folder.resolve() == original):
         _refuse_loss(meta)
+        _refuse_unfinished(original)
+        _refuse_unwritable(original)
         return Place(name, original, in_place=True)
-    return Place(name, new_root(name, folder, edited=True).absolute(), in_place=False)
+    return new_place(name, folder)
+
+
+def new_place(repo_id: str, folder: str | os.PathLike[str] | None) -> Place:
+    """Return the place of a result that replaces nothing.
+
+    Args:
+        repo_id: Its name.
+        folder: Its folder; looked up by its name when not given.
+
+    Raises:
+        DatasetError: The folder is taken, or cannot be made.
+    """
+    root = new_root(repo_id, None if folder is None else Path(folder), edited=True)
+    _refuse_unwritable(root)
+    return Place(repo_id, root, in_place=False)
+
+
+def _refuse_unwritable(root: Path) -> None:
+    """Refuse a place beside which no folder can be made, where the new dataset is built."""
+    parent = root.parent
+    while not os.path.lexists(parent):  # what may not be looked at counts as missing: the folder above is refused then
+        parent = parent.parent
+    wrong = "may not be written" if parent.is_dir() else "is not a folder"
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise DatasetError(
+            f"The edited dataset cannot be written beside {root}: {parent} {wrong}.",
+            hint="Choose another folder: output_dir, or --output on the command line.",
+        )
+
+
+def _refuse_unfinished(root: Path) -> None:
+    """Refuse to replace a dataset that is being written, or whose recording was interrupted. Leaves no trace."""
+    workspace = Workspace(root)
+    if workspace.is_locked:
+        raise _in_use(root)
+    if _is_unfinished(workspace):
+        raise _interrupted(root)
+
+
+def _is_unfinished(workspace: Workspace) -> bool:
+    return workspace.mark() is not None or bool(workspace.unfinished_episodes())
+
+
+def _in_use(root: Path) -> DatasetError:
+    return DatasetError(
+        f"{root} is in use by a recording or another edit.", hint="Wait until that has ended, then try again."
+    )
+
+
+def _interrupted(root: Path) -> DatasetNotFinishedError:
+    return DatasetNotFinishedError(
+        f"A recording into {root} was interrupted; editing it in place could lose what it left.",
+        hint=f"Finish it first: ulna dataset repair {root}",
+    )
 
 
 def _refuse_loss(meta: LeRobotDatasetMetadata) -> None:
@@ -139,18 +197,13 @@ def _refuse_loss(meta: LeRobotDatasetMetadata) -> None:
 def _held(root: Path) -> Iterator[None]:
     """Keep recorders and other edits away from a dataset that will be replaced."""
     workspace = Workspace(root)
-    unfinished = workspace.mark() is not None or bool(workspace.unfinished_episodes())
+    unfinished = _is_unfinished(workspace)
     if not workspace.lock():
-        raise DatasetError(
-            f"{root} is in use by a recording or another edit.", hint="Wait until that has ended, then try again."
-        )
+        raise _in_use(root)
     held = workspace.folder.stat().st_ino
     try:
         if unfinished:
-            raise DatasetNotFinishedError(
-                f"A recording into {root} was interrupted; editing it in place could lose what it left.",
-                hint=f"Finish it first: ulna dataset repair {root}",
-            )
+            raise _interrupted(root)
         yield
     finally:
         # After a replacement the folder of that name, if there is one, belongs to a recorder that has just begun.

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from ulna.data.editing.blocks import EpisodeBlock
 from ulna.data.editing.cloning import cloned
 from ulna.data.editing.measuring import camera_summary, number_summary
 from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.relative import RelativeActions
 from ulna.data.editing.selection import check_readable
 from ulna.data.editing.sources import blocks
@@ -36,9 +37,13 @@ from ulna.data.stats import Stats, stats_to_json
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["augment_dataset_with_quantiles", "compute_quantile_stats_for_dataset", "recompute_stats"]
-
-Progress = Callable[[int, int], None]
+__all__ = [
+    "augment_dataset_with_quantiles",
+    "compute_quantile_stats_for_dataset",
+    "plan_quantiles",
+    "plan_recompute",
+    "recompute_stats",
+]
 
 _RELATIVE_POINTS: Final = 20_000
 
@@ -74,17 +79,69 @@ def recompute_stats(
         DatasetError: The target is taken or in use, the disk is full, or relative actions are not possible.
         DatasetFormatError: Files of the dataset contradict one another; nothing was changed.
     """
-    from ulna.data.dataset import LeRobotDataset
+    plan = plan_recompute(
+        dataset,
+        skip_image_video,
+        relative_action,
+        relative_exclude_joints,
+        chunk_size,
+        output_dir=output_dir,
+        repo_id=repo_id,
+    )
+    return plan.carry_out(progress)
 
+
+def plan_recompute(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    skip_image_video: bool = True,
+    relative_action: bool = False,
+    relative_exclude_joints: Sequence[str] | None = None,
+    chunk_size: int = 50,
+    *,
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> EditPlan:
+    """Check what `recompute_stats` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        skip_image_video: Whether the statistics of cameras stay as they are.
+        relative_action: Whether actions are described relative to the state.
+        relative_exclude_joints: Texts; a joint whose name contains one stays absolute.
+        chunk_size: Actions of a chunk.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     meta = open_source(dataset)
     relative = (
         RelativeActions(meta.parsed_features, chunk_size, relative_exclude_joints or ()) if relative_action else None
     )
     place = place_for(meta, output_dir, repo_id)
-    measured = _measure(meta, () if skip_image_video else meta.camera_keys, relative, progress)
-    with place.writing() as target, cloned(meta.root, target) as folder:
-        _write(meta, folder, measured)
-    return LeRobotDataset(place.repo_id, place.root)
+    check_readable(meta, range(meta.total_episodes))
+    cameras = () if skip_image_video else meta.camera_keys
+
+    def write(progress: Progress | None) -> None:
+        measured = _measure(meta, cameras, relative, progress)
+        with place.writing() as target, cloned(meta.root, target) as folder:
+            _write(meta, folder, measured)
+
+    return EditPlan(str(meta.root), place, _described(meta, cameras, relative), write)
+
+
+def _described(meta: LeRobotDatasetMetadata, cameras: Sequence[str], relative: RelativeActions | None) -> str:
+    names = [name for name, feature in meta.parsed_features.items() if feature.is_numeric and not feature.is_default]
+    rows = f"computes the statistics of {meta.total_episodes} episodes anew: {', '.join([*names, *cameras])}"
+    if relative is None:
+        return rows
+    joints = f"{int(relative.relative.sum())} of its {len(relative.relative)} dimensions"
+    return f"{rows}; {STATS_PATH}: {ACTION} in chunks of {relative.chunk_size}, {joints} relative to the state"
 
 
 def augment_dataset_with_quantiles(
@@ -114,13 +171,42 @@ def augment_dataset_with_quantiles(
         DatasetError: The target is taken or in use, or the disk is full.
         DatasetFormatError: Files of the dataset contradict one another; nothing was changed.
     """
-    from ulna.data.dataset import LeRobotDataset
+    plan = plan_quantiles(dataset, overwrite, skip_images=skip_images, output_dir=output_dir, repo_id=repo_id)
+    return plan.carry_out(progress)
 
+
+def plan_quantiles(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    overwrite: bool = False,
+    *,
+    skip_images: bool = False,
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> EditPlan:
+    """Check what `augment_dataset_with_quantiles` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        overwrite: Whether quantiles that are there are computed anew.
+        skip_images: Whether cameras are left as they are.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+
+    Returns:
+        What would be done; nothing, where nothing is lacking.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     meta = open_source(dataset)
     place = place_for(meta, output_dir, repo_id)
-    if place.in_place and not overwrite and not _lacking(meta, skip_images=skip_images):
-        return LeRobotDataset(place.repo_id, place.root)
-    return recompute_stats(meta, skip_images, output_dir=output_dir, repo_id=repo_id, progress=progress)
+    lacking = _lacking(meta, skip_images=skip_images)
+    if place.in_place and not overwrite and not lacking:
+        return EditPlan(str(meta.root), place, "has all quantiles already; nothing to do", lambda progress: None)
+    plan = plan_recompute(meta, skip_images, output_dir=output_dir, repo_id=repo_id)
+    found = f"quantiles are lacking for {', '.join(lacking)}" if lacking else "all quantiles are there already"
+    return replace(plan, what=f"{plan.what}; {found}")
 
 
 def compute_quantile_stats_for_dataset(
@@ -141,6 +227,7 @@ def compute_quantile_stats_for_dataset(
         DatasetFormatError: Files of the dataset contradict one another.
     """
     meta = open_source(dataset)
+    check_readable(meta, range(meta.total_episodes))
     cameras = () if skip_images else meta.camera_keys
     measured = _measure(meta, cameras, None, None)
     return {name: measured.total[name] for name in meta.parsed_features if name in measured.computed}
@@ -177,7 +264,6 @@ def _measure(
     progress: Progress | None,
 ) -> _Measured:
     episodes = range(meta.total_episodes)
-    check_readable(meta, episodes)
     stats: list[Stats] = []
     sketches: list[EpisodeSketches] = []
     actions = RunningStats(_RELATIVE_POINTS)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ulna.core.errors import DatasetError, nearest
 from ulna.core.files import atomic_path
 from ulna.data.depth_recording import recorded_depth_config
+from ulna.data.editing.camera_rewriting import encoding_text, try_encoders
 from ulna.data.editing.cloning import cloned
 from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.selection import check_readable
 from ulna.data.features import Feature
 from ulna.data.layout import FileId
@@ -25,9 +27,7 @@ from ulna.data.video_encoding import add_stream, mux_packets, probe_video
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["reencode_dataset", "reencode_video"]
-
-Progress = Callable[[int, int], None]
+__all__ = ["plan_reencode", "reencode_dataset", "reencode_video"]
 
 _KEY_FRAME: Final = 1  # FFmpeg's AV_PICTURE_TYPE_I
 _ANY_FRAME: Final = 0
@@ -67,17 +67,54 @@ def reencode_dataset(
         DatasetError: There is no such camera, settings do not fit, the target is taken or in use, or the disk is full.
         DatasetFormatError: Files of the dataset contradict one another; nothing was changed.
     """
-    from ulna.data.dataset import LeRobotDataset
+    plan = plan_reencode(
+        dataset, rgb_encoder, depth_encoder, encoder_threads, cameras=cameras, output_dir=output_dir, repo_id=repo_id
+    )
+    return plan.carry_out(progress)
 
+
+def plan_reencode(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    rgb_encoder: RGBEncoderConfig | None = None,
+    depth_encoder: DepthEncoderConfig | None = None,
+    encoder_threads: int | None = None,
+    *,
+    cameras: Sequence[str] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> EditPlan:
+    """Check what `reencode_dataset` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        rgb_encoder: Settings for colour video.
+        depth_encoder: Settings for depth video.
+        encoder_threads: Threads of one encoder.
+        cameras: The cameras to encode.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     meta = open_source(dataset)
     check_readable(meta, range(meta.total_episodes))
     if rgb_encoder is None and depth_encoder is None:
         rgb_encoder = RGBEncoderConfig()
     configs = _configs(meta, _chosen(meta, cameras), rgb_encoder, depth_encoder, encoder_threads)
     place = place_for(meta, output_dir, repo_id)
-    with place.writing() as target, cloned(meta.root, target) as folder:
-        _encode_files(meta, folder, configs, progress)
-    return LeRobotDataset(place.repo_id, place.root)
+    try_encoders(meta.parsed_features, meta.fps, configs)
+    jobs = [(key, file) for key in configs for file in dict.fromkeys(meta.episodes.video_files[key])]
+
+    def write(progress: Progress | None) -> None:
+        with place.writing() as target, cloned(meta.root, target) as folder:
+            _encode_files(meta, folder, configs, jobs, progress)
+
+    return EditPlan(str(meta.root), place, f"encodes {len(jobs)} video files again: {encoding_text(configs)}", write)
 
 
 def _chosen(meta: LeRobotDatasetMetadata, cameras: Sequence[str] | None) -> list[str]:
@@ -126,9 +163,9 @@ def _encode_files(
     meta: LeRobotDatasetMetadata,
     folder: Path,
     configs: Mapping[str, VideoEncoderConfig],
+    jobs: Sequence[tuple[str, FileId]],
     progress: Progress | None,
 ) -> None:
-    jobs = [(key, file) for key in configs for file in dict.fromkeys(meta.episodes.video_files[key])]
     info, described = meta.info, set()
     for done, (key, file) in enumerate(jobs, 1):
         target = file.path(folder, info.video_template, key)

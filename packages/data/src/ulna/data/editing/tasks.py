@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from ulna.data.editing.blocks import EpisodeBlock
 from ulna.data.editing.builder import DatasetBuilder
 from ulna.data.editing.marks import Marks, read_marks, write_marks
 from ulna.data.editing.places import open_source, place_for
+from ulna.data.editing.plans import EditPlan, Progress
 from ulna.data.editing.selection import check_episodes, check_readable, check_task, check_text
 from ulna.data.editing.sources import blocks
 from ulna.data.metadata import LeRobotDatasetMetadata
@@ -22,7 +24,7 @@ from ulna.data.metadata import LeRobotDatasetMetadata
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
 
-__all__ = ["TaskChange", "modify_tasks"]
+__all__ = ["TaskChange", "modify_tasks", "plan_tasks"]
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,20 @@ class TaskChange:
             if episode in self.episodes:
                 numbers[start : start + length] = tasks.index(self.episodes[episode])
         return replace(block, task_numbers=numbers, tasks=tasks)
+
+    def described(self, total: int) -> list[str]:
+        """Say what changes.
+
+        Args:
+            total: Episodes of the original.
+        """
+        given = Counter(self.episodes.values())
+        rest = "all frames" if not (given or self.replacements) else "all other frames"
+        return [
+            *(f"renames the task {old!r} to {new!r}" for old, new in self.replacements.items()),
+            *(f"gives {count} of {total} episodes the task {text!r}" for text, count in given.items()),
+            *([] if self.default is None else [f"gives {rest} the task {self.default!r}"]),
+        ]
 
 
 def modify_tasks(
@@ -83,23 +99,52 @@ def modify_tasks(
             or in use, or the disk is full.
         DatasetFormatError: Files of the dataset contradict one another.
     """
-    from ulna.data.dataset import LeRobotDataset
+    return plan_tasks(dataset, new_task, episode_tasks, task_replacements, output_dir, repo_id).carry_out()
 
+
+def plan_tasks(
+    dataset: LeRobotDataset | LeRobotDatasetMetadata | str | os.PathLike[str],
+    new_task: str | None = None,
+    episode_tasks: Mapping[int, str] | None = None,
+    task_replacements: Mapping[str, str] | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    repo_id: str | None = None,
+) -> EditPlan:
+    """Check what `modify_tasks` is asked for. Writes nothing.
+
+    Args:
+        dataset: As there, like all that follow.
+        new_task: Task of all frames that nothing else is said about.
+        episode_tasks: Episode to task.
+        task_replacements: Text to its new text.
+        output_dir: Folder of the result.
+        repo_id: Name of the result.
+
+    Returns:
+        What would be done.
+
+    Raises:
+        DatasetError: It cannot be done as asked for.
+        DatasetFormatError: Files of the dataset contradict one another.
+    """
     meta = open_source(dataset)
     change = _change(meta, new_task, episode_tasks or {}, task_replacements or {})
     check_readable(meta, range(meta.total_episodes))
     place = place_for(meta, output_dir, repo_id)
     stats = {name: values for name, values in (meta.recorded_stats or {}).items() if name != "task_index"}
-    with place.writing() as target, DatasetBuilder(target, meta.info, whole_stats=stats) as builder:
-        for block in blocks(meta, range(meta.total_episodes)):
-            builder.add_block(change.of(block))
-        if place.in_place:
-            builder.take_over(meta.root, renumbered=False)
-            marks = read_marks(meta.root)
-            left = {old: new for old, new in marks.tasks.items() if old in builder.tasks}
-            write_marks(builder.folder, Marks(marks.delete, left))
-        builder.finish()
-    return LeRobotDataset(place.repo_id, place.root)
+
+    def write(progress: Progress | None) -> None:
+        with place.writing() as target, DatasetBuilder(target, meta.info, whole_stats=stats) as builder:
+            for block in blocks(meta, range(meta.total_episodes)):
+                builder.add_block(change.of(block))
+            if place.in_place:
+                builder.take_over(meta.root, renumbered=False)
+                marks = read_marks(meta.root)
+                left = {old: new for old, new in marks.tasks.items() if old in builder.tasks}
+                write_marks(builder.folder, Marks(marks.delete, left))
+            builder.finish()
+
+    return EditPlan(str(meta.root), place, "; ".join(change.described(meta.total_episodes)), write)
 
 
 def _change(

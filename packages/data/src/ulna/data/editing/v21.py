@@ -54,6 +54,9 @@ class V21Dataset:
     Args:
         root: Its folder.
 
+    Attributes:
+        version: `v2.0` or `v2.1`.
+
     Raises:
         DatasetFormatError: Not such a dataset, or its metadata contradict one another; the file and episode are named.
     """
@@ -61,6 +64,7 @@ class V21Dataset:
     def __init__(self, root: Path) -> None:
         self.root = root
         raw = _load_info(root)
+        self.version = str(raw["codebase_version"])
         try:
             self.fps = check_fps(raw["fps"])
             self.features = _parsed(raw["features"], self.fps)
