@@ -65,7 +65,7 @@ def finish(dataset: LeRobotDataset) -> Any:
     episode = dataset._recorder._current  # type: ignore[union-attr]
     assert episode is not None
     episode.end()
-    return episode.finished()
+    return episode.ended(dataset.meta).data(dataset.meta, episode.index)
 
 
 def stop_at(monkeypatch: pytest.MonkeyPatch, step: int, act: Any) -> bool:
