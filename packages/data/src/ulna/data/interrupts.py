@@ -47,9 +47,8 @@ def uninterrupted(work: Callable[[], None], what: str) -> None:
             if not begun.is_set():  # then the thread, if it is there, does nothing
                 given_up.set()
                 raise
-        interrupt = pressed
         logger.warning("Ctrl-C: %s, one moment.", what)
-        interrupt = _wait_for(done, what) or interrupt
+        interrupt = _wait_for(done, what) or pressed
     if failures:
         raise failures[0]
     if interrupt is not None:

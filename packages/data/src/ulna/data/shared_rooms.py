@@ -175,7 +175,7 @@ def send_room(tensor: Any) -> SentRoom | None:
 
 
 def received_tensor(sent: SentRoom) -> Any:
-    """Return the tensor that another process sent; that one uses the room again when nothing of the tensor is left.
+    """Return the tensor that another process sent; that one uses the room again when neither needs it any more.
 
     Args:
         sent: What `send_room` returned there.
