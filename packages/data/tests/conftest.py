@@ -155,14 +155,6 @@ def files_below() -> Any:
 
 
 @pytest.fixture
-def open_files() -> Any:
-    def count() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    return count
-
-
-@pytest.fixture
 def local_hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     """A stand-in of the Hub that the real client connects to."""
     pytest.importorskip("huggingface_hub")

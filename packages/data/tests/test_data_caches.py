@@ -26,6 +26,7 @@ from ulna.data import FrameCache, LeRobotDataset
 from ulna.data.cache_folders import in_use, prune
 from ulna.data.frame_cache import CameraFrames
 from ulna.data.mapped_tables import mapped_table
+from ulna.testing import open_files
 
 CAMERA = "observation.images.cam"
 LENGTHS = [5, 1, 7]
@@ -191,16 +192,16 @@ def test_cache_that_cannot_be_created(made: Any, monkeypatch: pytest.MonkeyPatch
     assert "ULNA_HOME" in str(caught.value)
 
 
-def test_memory_cache_leaves_nothing_behind(made: Any, open_files: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_memory_cache_leaves_nothing_behind(made: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """The memory goes with the dataset: no file, no open handle."""
     monkeypatch.setenv("ULNA_HOME", str(tmp_path))
     LeRobotDataset("lab/scene", made("video"))[0]
     before = open_files()
     dataset = LeRobotDataset("lab/scene", made("video"), frame_cache="ram")
     dataset[0]
-    assert open_files() > before
+    assert open_files() - before
     del dataset
-    assert open_files() == before
+    assert not open_files() - before
     assert not (tmp_path / "cache/frames").exists()
 
 

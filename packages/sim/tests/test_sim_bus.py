@@ -10,7 +10,6 @@ import termios
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import scservo_sdk as sdk
@@ -21,13 +20,10 @@ from ulna.sim.bus import SimFeetechBus
 from ulna.sim.clock import VirtualClock
 from ulna.sim.faults import BusCounters, FaultPlan
 from ulna.sim.feetech import ERROR_OVERLOAD, SimFeetechServo, checksum, instruction_packet, status_packet
+from ulna.testing import leftovers
 
 PING, READ, WRITE, REG_WRITE, ACTION, SYNC_READ, SYNC_WRITE = 1, 2, 3, 4, 5, 0x82, 0x83
 BROADCAST = 0xFE
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 class Client:
@@ -381,14 +377,14 @@ def test_same_traffic_gives_the_same_bytes() -> None:
 
 
 def test_closing_leaves_no_thread_and_no_file_descriptor() -> None:
-    threads, descriptors = threading.active_count(), open_files()
-    buses = [SimFeetechBus([SimFeetechServo(1)]) for _ in range(5)]
-    assert threading.active_count() == threads + 5
-    for bus in buses:
-        bus.close()
-        bus.close()
-    assert threading.active_count() == threads
-    assert open_files() == descriptors
+    threads = set(threading.enumerate())
+    with leftovers() as left:
+        buses = [SimFeetechBus([SimFeetechServo(1)]) for _ in range(5)]
+        assert len(set(threading.enumerate()) - threads) == 5
+        for bus in buses:
+            bus.close()
+            bus.close()
+    assert not left, left
     with pytest.raises(DeviceNotConnectedError):
         buses[0].replug()
 

@@ -32,6 +32,7 @@ from ulna.sim.drawing import draw
 from ulna.sim.feetech import instruction_packet
 from ulna.sim.kinematics import JOINTS, REST_POSE, inverse_kinematics
 from ulna.sim.sharing import world_folder
+from ulna.testing import leftovers
 
 SYNC_WRITE, BROADCAST = 0x83, 0xFE
 
@@ -56,10 +57,6 @@ def tick(sim: Simulation, seconds: float = 1 / 30) -> None:
 def group(address: int, width: int, values: dict[int, int]) -> bytes:
     data = b"".join(bytes([id]) + value.to_bytes(width, "little") for id, value in values.items())
     return instruction_packet(BROADCAST, SYNC_WRITE, bytes([address, width]) + data)
-
-
-def open_files() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 class Follower:
@@ -253,17 +250,16 @@ def test_real_time_passes_by_itself() -> None:
 
 
 def test_closing_leaves_nothing_behind(home: Path) -> None:
-    threads, descriptors = threading.active_count(), open_files()
-    sim = Simulation("brief")
-    sim.start()
-    folder = sim.serve()
-    assert sorted(path.name for path in folder.iterdir()) == ["follower", "leader", "state"]
-    assert str((folder / "leader").readlink()) == sim.ports["leader"]
-    sim.close()
-    sim.close()
-    assert list(folder.iterdir()) == []
-    assert threading.active_count() == threads
-    assert open_files() == descriptors
+    with leftovers() as left:
+        sim = Simulation("brief")
+        sim.start()
+        folder = sim.serve()
+        assert sorted(path.name for path in folder.iterdir()) == ["follower", "leader", "state"]
+        assert str((folder / "leader").readlink()) == sim.ports["leader"]
+        sim.close()
+        sim.close()
+        assert list(folder.iterdir()) == []
+    assert not left, left
 
 
 def test_links_follow_an_unplugged_and_replugged_port() -> None:

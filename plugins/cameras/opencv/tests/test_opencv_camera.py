@@ -23,6 +23,7 @@ from ulna.core.errors import (
     FrameTimeoutError,
     StaleFrameError,
 )
+from ulna.testing import leftovers
 
 QUICK = {"stalled_after_s": 0.1, "lost_after_s": 1.0, "reopen_after_s": 0.05, "retry_s": 0.02}
 
@@ -171,17 +172,17 @@ def test_many_connections_leave_no_thread(driver: Any) -> None:
     raised: list[Any] = []
     threading.excepthook, hook = raised.append, threading.excepthook
     rng = random.Random(0)
-    before = threading.active_count()
     camera = _camera(driver)
     try:
-        for _ in range(200):
-            camera.connect(warmup=rng.random() < 0.2)
-            time.sleep(rng.random() * 0.004)
-            camera.disconnect()
+        with leftovers() as left:
+            for _ in range(200):
+                camera.connect(warmup=rng.random() < 0.2)
+                time.sleep(rng.random() * 0.004)
+                camera.disconnect()
     finally:
         threading.excepthook = hook
     assert raised == []
-    assert threading.active_count() == before
+    assert not left, left
     assert driver.open_now == 0
 
 

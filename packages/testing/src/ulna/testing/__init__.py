@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         importing,
         isolated_home,
         leftovers,
+        open_files,
         recorded_io,
     )
     from ulna.testing.running import Outcome, Report, run_suite
@@ -31,7 +32,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "checks": ("Check", "ContractViolation", "NotExercised", "Suite", "check", "expect", "refused"),
-    "isolation": ("HEAVY_MODULES", "assert_not_imported", "importing", "isolated_home", "leftovers", "recorded_io"),
+    "isolation": (
+        "HEAVY_MODULES",
+        "assert_not_imported",
+        "importing",
+        "isolated_home",
+        "leftovers",
+        "open_files",
+        "recorded_io",
+    ),
     "running": ("Outcome", "Report", "run_suite"),
     "suites.algorithms": ("AlgorithmSuite",),
     "suites.cameras": ("CameraSuite",),
@@ -69,6 +78,7 @@ __all__ = [
     "importing",
     "isolated_home",
     "leftovers",
+    "open_files",
     "recorded_io",
     "refused",
     "run_suite",

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +23,7 @@ __all__ = [
     "importing",
     "isolated_home",
     "leftovers",
+    "open_files",
     "recorded_io",
     "side_effects",
 ]
@@ -156,9 +157,20 @@ def recorded_io() -> Iterator[IoLog]:
         _recording = None
 
 
-def _open_files() -> int:
+def open_files() -> set[str]:
+    """Name what this process holds open, so that two moments can be compared: `open_files() - before`.
+
+    A number of open files would not do: one that was forgotten earlier and is closed meanwhile hides a new one.
+
+    Returns:
+        One entry for each file, port and socket, `7 /dev/ttyACM0`; empty where the system has no `/proc/self/fd`.
+    """
     folder = Path("/proc/self/fd")
-    return len(list(folder.iterdir())) if folder.exists() else 0
+    found = set()
+    for link in list(folder.iterdir()) if folder.exists() else ():
+        with suppress(FileNotFoundError):  # the listing itself, which is closed again
+            found.add(f"{link.name} {link.readlink()}")
+    return found
 
 
 @dataclass
@@ -167,18 +179,19 @@ class Leftovers:
 
     Attributes:
         threads: Names of threads that are still alive.
-        files: Number of files, ports and sockets more than before.
+        files: Files, ports and sockets that are open and were not before, `7 /dev/ttyACM0`.
     """
 
     threads: list[str] = field(default_factory=list)
-    files: int = 0
+    files: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.threads) or self.files > 0
+        return bool(self.threads or self.files)
 
     def __str__(self) -> str:
         parts = [f"{len(self.threads)} thread(s): {', '.join(self.threads)}"] if self.threads else []
-        parts += [f"{self.files} open file(s) or port(s)"] if self.files > 0 else []
+        named = ", ".join(name.partition(" ")[2] for name in self.files)
+        parts += [f"{len(self.files)} open file(s) or port(s): {named}"] if self.files else []
         return " and ".join(parts) or "nothing"
 
 
@@ -193,17 +206,17 @@ def leftovers(patience_s: float | None = None) -> Iterator[Leftovers]:
         Filled when the block ends.
     """
     found = Leftovers()
-    threads, files = set(threading.enumerate()), _open_files()
+    threads, files = set(threading.enumerate()), open_files()
     yield found
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     while True:
         alive = [t.name for t in threading.enumerate() if t not in threads]
-        more = _open_files() - files
-        if (not alive and more <= 0) or time.monotonic() > deadline:
+        more = sorted(open_files() - files)
+        if not (alive or more) or time.monotonic() > deadline:
             break
         gc.collect()
         time.sleep(0.01)
-    found.threads, found.files = alive, max(0, more)
+    found.threads, found.files = alive, more
 
 
 _PROBE = """
