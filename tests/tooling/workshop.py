@@ -169,4 +169,8 @@ class Workshop:
                 )
             finally:
                 sim.send_signal(signal.SIGINT)
-                sim.communicate(timeout=10)
+                try:
+                    sim.communicate(timeout=60)
+                except subprocess.TimeoutExpired:
+                    sim.kill()  # leaving the block waits for it, without a limit
+                    raise
