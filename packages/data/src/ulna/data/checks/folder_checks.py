@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from ulna.data.checks.report import Report
 from ulna.data.editing.replacement import leftovers
 from ulna.data.features import Feature
 from ulna.data.layout import STATS_PATH
-from ulna.data.stats import QUANTILES, stats_from_json
+from ulna.data.stats import QUANTILES, Stats, stats_from_json
 from ulna.data.workspace import Workspace
 
-__all__ = ["check_leftovers", "check_stats", "check_strangers"]
+__all__ = ["check_leftovers", "check_stats", "check_strangers", "impossible"]
 
 
 def check_leftovers(root: Path, report: Report) -> None:
@@ -83,12 +84,15 @@ def check_strangers(contents: Contents, report: Report) -> None:
                 report.add("stranger", f"No episode points at the file ({size / 1e6:.1f} MB).", "note", path=path)
 
 
-def check_stats(contents: Contents, report: Report) -> None:
+def check_stats(contents: Contents, report: Report) -> Stats:
     """Check `stats.json` for features it lacks, shapes, counts and values that cannot be.
 
     Args:
         contents: The dataset.
         report: Where problems go.
+
+    Returns:
+        What the file says; nothing where it is missing or not valid.
     """
     path = contents.root / STATS_PATH
     mend = f"ulna dataset repair {contents.root}"
@@ -98,23 +102,31 @@ def check_stats(contents: Contents, report: Report) -> None:
             report.add(
                 "stats-missing", "There are no statistics; training normalises with them.", "warning", remedy=mend
             )
-        return
+        return {}
     try:
         stats = stats_from_json(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, AttributeError, TypeError) as error:
         report.add("stats-unusable", f"The file is not valid: {error}", path=path, remedy=mend)
-        return
+        return {}
     for name, feature in contents.info.features.items():
         if name in stats:
-            for problem in _impossible(feature, stats[name], int(contents.lengths.clip(0).sum())):
+            for problem in impossible(feature, stats[name], int(contents.lengths.clip(0).sum())):
                 report.add("stats-wrong", f"{name!r}: {problem}.", "warning", path=path, remedy=mend)
         elif feature.is_numeric or feature.is_camera:
             report.add("stats-missing", f"There are no statistics of {name!r}.", "warning", path=path, remedy=mend)
     for name in stats.keys() - contents.info.features.keys():
         report.add("stats-stale", f"There are statistics of {name!r}, which is no feature.", "note", path=path)
+    return stats
 
 
-def _impossible(feature: Feature, stats: dict[str, npt.NDArray[Any]], frames: int) -> list[str]:
+def impossible(feature: Feature, stats: Mapping[str, npt.NDArray[Any]], frames: int) -> list[str]:
+    """Say what cannot be true of statistics.
+
+    Args:
+        feature: The feature.
+        stats: Its statistics in `stats.json`.
+        frames: Frames of the dataset.
+    """
     needed = [key for key in ("min", "max", "mean", "std", "count") if key not in stats]
     if needed:
         return [f"{' and '.join(needed)} missing"]

@@ -10,14 +10,19 @@ from typing import Any, Final
 
 import numpy as np
 
+from ulna.core.constants import ACTION
 from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.data.checks.contents import Contents, read_contents
+from ulna.data.checks.folder_checks import check_stats, impossible
 from ulna.data.checks.report import Report
 from ulna.data.checks.rewriting import Rewriting
 from ulna.data.checks.sketch_checks import stale_sketches
 from ulna.data.checks.validation import validate
+from ulna.data.dataset_stats import read_row_stats
+from ulna.data.editing.stats_columns import differ
 from ulna.data.location import find_root
 from ulna.data.metadata import LeRobotDatasetMetadata
+from ulna.data.moments import combine_moments
 
 __all__ = ["Repair", "repair"]
 
@@ -33,7 +38,7 @@ _TABLE_WRONG: Final = (
 )
 _TOTALS_WRONG: Final = ("counter", "split")
 _NUMBERS_WRONG: Final = ("episode-missing", "episode-twice", "episodes-missing")
-_STATS_WRONG: Final = ("stats-missing", "stats-unusable", "stats-wrong", "sketch-stale")
+_STATS_WRONG: Final = ("stats-missing", "stats-unusable", "stats-wrong", "stats-differ", "sketch-stale")
 
 
 @dataclass
@@ -206,16 +211,31 @@ class _Mending:
         return broken
 
     def mend_statistics(self) -> None:
-        """Compute statistics and sketches anew where they are missing, cannot be true or do not belong together."""
+        """Compute statistics and sketches anew where they are missing, cannot be true or do not belong together.
+
+        Statistics of actions that somebody put into `stats.json`, as of relative ones, stay.
+        """
         if not self._has(_STATS_WRONG) or self._has((*_UNREADABLE, *_NUMBERS_WRONG)):
             return
         self.steps.append("compute the statistics anew")
         if self.dry_run:
             return
-        from ulna.data.editing.recompute import recompute_stats
+        from ulna.data.editing.recompute import plan_recompute
 
-        recompute_stats(self.root, skip_image_video=not self._lacks_pictures())
+        keep = [ACTION] if self._has_other_actions() else []
+        plan_recompute(self.root, skip_image_video=not self._lacks_pictures(), keep=keep).carry_out()
         self._look_again()
+
+    def _has_other_actions(self) -> bool:
+        """Whether the actions in `stats.json` are others than the episode table tells, and could be true."""
+        contents = _contents(self.root)
+        recorded = check_stats(contents, Report(self.root)).get(ACTION)
+        feature = contents.info.features.get(ACTION)
+        if recorded is None or feature is None or impossible(feature, recorded, int(contents.lengths.sum())):
+            return False
+        files = dict.fromkeys(contents.row_files)
+        stated = [stats[ACTION] for file in files for stats in read_row_stats(file, ACTION).values() if ACTION in stats]
+        return bool(stated) and differ(recorded, combine_moments(stated))
 
     def _lacks_pictures(self) -> bool:
         """Whether statistics of a camera are missing, or its sketches stale; that asks for decoding its pictures."""

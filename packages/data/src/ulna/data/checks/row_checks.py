@@ -15,6 +15,7 @@ from ulna.core.errors import DatasetFormatError
 from ulna.data.arrow_schema import data_schema, numeric_column, table_columns
 from ulna.data.checks.contents import Contents
 from ulna.data.checks.report import Report
+from ulna.data.checks.value_checks import RowFacts
 from ulna.data.features import DEFAULT_FEATURES, Feature
 from ulna.data.images import decode_depth, decode_picture
 
@@ -24,7 +25,7 @@ _TOLERANCE_S = 1e-4
 _INDEX_COLUMNS = ("index", "episode_index", "frame_index", "task_index")
 
 
-def check_rows(contents: Contents, report: Report, *, deep: bool, progress: Callable[[str], None]) -> None:
+def check_rows(contents: Contents, report: Report, *, deep: bool, progress: Callable[[str], None]) -> RowFacts:
     """Check every data file against the episode table and the declared features.
 
     Args:
@@ -32,8 +33,11 @@ def check_rows(contents: Contents, report: Report, *, deep: bool, progress: Call
         report: Where problems go.
         deep: Whether every picture in the table is decoded, else the first of each episode.
         progress: Called with the name of each file.
+
+    Returns:
+        What the numbers of each episode are, for a comparison with its statistics.
     """
-    template = contents.info.data_path
+    template, facts = contents.info.data_path, RowFacts()
     for file, rows in sorted(contents.rows_of("data").items()):
         if file.chunk < 0:
             continue
@@ -41,11 +45,12 @@ def check_rows(contents: Contents, report: Report, *, deep: bool, progress: Call
         report.files += 1
         progress(str(path.relative_to(contents.root)))
         try:
-            _DataFile(contents, report, path, rows, deep).check()
+            _DataFile(contents, report, facts, path, rows, deep).check()
         except FileNotFoundError:
             _report_lost(contents, report, path, rows, "does not exist")
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             _report_lost(contents, report, path, rows, f"cannot be read: {error}")
+    return facts
 
 
 def _report_lost(contents: Contents, report: Report, path: Path, rows: list[int], what: str) -> None:
@@ -63,8 +68,10 @@ def _report_lost(contents: Contents, report: Report, path: Path, rows: list[int]
 class _DataFile:
     """One data file and the rows of the episode table that point at it."""
 
-    def __init__(self, contents: Contents, report: Report, path: Path, rows: list[int], deep: bool) -> None:
-        self.contents, self.report, self.path, self.deep = contents, report, path, deep
+    def __init__(
+        self, contents: Contents, report: Report, facts: RowFacts, path: Path, rows: list[int], deep: bool
+    ) -> None:
+        self.contents, self.report, self.facts, self.path, self.deep = contents, report, facts, path, deep
         order = np.array(sorted(rows, key=lambda row: contents.numbers[row]))
         self.numbers = contents.numbers[order]
         self.starts, self.lengths = contents.starts[order], contents.lengths[order]
@@ -184,6 +191,8 @@ class _DataFile:
         except DatasetFormatError as error:
             self.report.add("value-shape", error.message, path=self.path)
             return
+        if len(values):
+            self.facts.add(feature.name, _ints(table, "episode_index"), values)
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             flat = ~np.isfinite(values.reshape(len(values), -1))
             row = int(np.flatnonzero(flat.any(axis=1))[0])

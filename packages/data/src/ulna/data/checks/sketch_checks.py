@@ -13,6 +13,7 @@ import numpy as np
 from ulna.core.errors import DatasetFormatError
 from ulna.data.checks.contents import Contents
 from ulna.data.checks.report import Report
+from ulna.data.checks.value_checks import difference
 from ulna.data.dataset_stats import read_row_stats
 from ulna.data.layout import FileId
 from ulna.data.moments import FeatureStats
@@ -23,7 +24,6 @@ from ulna.data.sketches import fitting_sketches
 __all__ = ["StaleSketch", "check_sketches", "stale_sketches"]
 
 _NUMBERED: Final = ("index", "episode_index", "frame_index", "task_index")
-_ROUNDED: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -92,12 +92,4 @@ def _difference(sketch: FeatureSketch, stats: FeatureStats) -> str:
     told = dict(zip(("min", "max"), sketch.extremes, strict=True))
     if sketch.moments is not None:
         told |= {"mean": sketch.moments[0], "std": sketch.moments[1]}
-    for key, found in told.items():
-        wanted = np.ravel(stats.get(key, found)).astype(np.float64)
-        if wanted.shape != found.shape:
-            return f"it has {found.size} channels, they have {wanted.size}"
-        off = np.abs(found - wanted)
-        worst = int(off.argmax())
-        if off[worst] > _ROUNDED * np.abs(wanted[worst]):
-            return f"{key} {found[worst]:.7g} and {wanted[worst]:.7g} at element {worst}"
-    return f"{sketch.count} values and a count of {int(np.ravel(stats.get('count', [0]))[0])}"
+    return difference({**told, "count": np.array([sketch.count])}, stats)

@@ -12,6 +12,7 @@ from ulna.data.checks.folder_checks import check_leftovers, check_stats, check_s
 from ulna.data.checks.report import Report
 from ulna.data.checks.row_checks import check_rows
 from ulna.data.checks.sketch_checks import check_sketches
+from ulna.data.checks.value_checks import check_values
 from ulna.data.checks.video_checks import check_videos
 from ulna.data.location import find_root
 
@@ -49,9 +50,9 @@ def validate(
     check_counters(contents, report)
     check_tasks(contents, report)
     check_episodes(contents, report)
-    check_rows(contents, report, deep=deep, progress=progress)
+    facts = check_rows(contents, report, deep=deep, progress=progress)
     check_videos(contents, report, deep=deep, progress=progress)
-    check_stats(contents, report)
+    check_values(contents, report, facts, check_stats(contents, report))
     check_sketches(contents, report)
     check_strangers(contents, report)
     return report

@@ -98,6 +98,7 @@ def plan_recompute(
     relative_exclude_joints: Sequence[str] | None = None,
     chunk_size: int = 50,
     *,
+    keep: Sequence[str] = (),
     output_dir: str | os.PathLike[str] | None = None,
     repo_id: str | None = None,
 ) -> EditPlan:
@@ -109,6 +110,7 @@ def plan_recompute(
         relative_action: Whether actions are described relative to the state.
         relative_exclude_joints: Texts; a joint whose name contains one stays absolute.
         chunk_size: Actions of a chunk.
+        keep: Features whose statistics in `stats.json` stay; those of their episodes are computed anew like all.
         output_dir: Folder of the result.
         repo_id: Name of the result.
 
@@ -129,6 +131,7 @@ def plan_recompute(
 
     def write(progress: Progress | None) -> None:
         measured = _measure(meta, cameras, relative, progress)
+        measured.total.update({name: stats for name, stats in (meta.recorded_stats or {}).items() if name in keep})
         with place.writing() as target, cloned(meta.root, target) as folder:
             _write(meta, folder, measured)
 
