@@ -6,10 +6,12 @@ from __future__ import annotations
 import errno
 import os
 import pty
+import select
 import threading
 import time
 import tty
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +20,9 @@ from ulna.core.errors import DeviceAlreadyConnectedError, DeviceConnectError, Mo
 from ulna.core.serial_port import SerialPort
 
 pytest.importorskip("serial")
+
+LONG_S = 30.0
+"""Longer than any answer takes on a busy machine: a wait that ends when the answer is there."""
 
 
 class Echo:
@@ -41,6 +46,10 @@ class Echo:
                     time.sleep(0.002)
             except OSError:
                 return
+
+    def wait_until_answered(self) -> None:
+        """Return when bytes that nobody has read lie in the line."""
+        assert select.select([self.slave], [], [], LONG_S)[0]
 
     def close(self) -> None:
         for fd in (self.slave, self.master):
@@ -69,8 +78,9 @@ def port(far: Echo, request: pytest.FixtureRequest) -> Iterator[SerialPort]:
 def test_a_reply_in_pieces(port: SerialPort, far: Echo) -> None:
     """Bytes are collected until there are enough; what is short is returned after the gap."""
     far.reply = [b"ab", b"cd", b"e"]
-    assert port.exchange(b"?", 5, 1.0, 0.5) == b"abcde"
-    assert port.exchange(b"?", 9, 1.0, 0.02) == b"abcde"
+    assert port.exchange(b"?", 5, LONG_S, LONG_S) == b"abcde"
+    far.reply = [b"abcde"]
+    assert port.exchange(b"?", 9, LONG_S, 0.02) == b"abcde"
 
 
 def test_silence_ends_at_the_deadline(port: SerialPort) -> None:
@@ -84,9 +94,9 @@ def test_leftovers_are_thrown_away(port: SerialPort, far: Echo) -> None:
     """What nobody waited for does not become the next answer."""
     far.reply = [b"late"]
     port.exchange(b"?", 0, 0.0, 0.0)
-    time.sleep(0.05)
+    far.wait_until_answered()
     far.reply = [b"new!"]
-    assert port.exchange(b"?", 4, 1.0, 0.05) == b"new!"
+    assert port.exchange(b"?", 4, LONG_S, LONG_S) == b"new!"
 
 
 def test_a_full_line_is_waited_for(port: SerialPort, far: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,17 +113,37 @@ def test_a_full_line_is_waited_for(port: SerialPort, far: Echo, monkeypatch: pyt
         return write(fd, data)
 
     monkeypatch.setattr(os, "write", slow)
-    assert port.exchange(b"request", 2, 1.0, 0.05)[:2] == b"ok"
-    assert port.exchange(b"another", 2, 1.0, 0.05)[:2] == b"ok"
+    assert port.exchange(b"request", 2, LONG_S, LONG_S)[:2] == b"ok"
+    assert port.exchange(b"another", 2, LONG_S, LONG_S)[:2] == b"ok"
     assert refused == [b"request", b"another"]
 
 
-def test_collect_and_drain(port: SerialPort, far: Echo) -> None:
-    """Listening for a fixed time takes all that comes; draining empties the line."""
+def test_collect_takes_all_that_comes(port: SerialPort, far: Echo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listening for a fixed time does not end at a pause; here the time is over when everything has come."""
+    read, came = port._read_some, []
+
+    def noted(wait_s: float) -> bytes:
+        came.append(read(wait_s))
+        return came[-1]
+
+    monkeypatch.setattr(port, "_read_some", noted)
+    monkeypatch.setattr(serial_port, "time", SimpleNamespace(monotonic=lambda: 0.0 if len(b"".join(came)) < 3 else 1.0))
     far.reply = [b"a", b"b", b"c"]
     assert port.collect(b"?", 0.1) == b"abc"
+
+
+def test_collect_ends_in_time(port: SerialPort, far: Echo) -> None:
+    """Also when nothing comes."""
+    start = time.monotonic()
+    assert port.collect(b"?", 0.03) == b""
+    assert time.monotonic() - start >= 0.03
+
+
+def test_draining_empties_the_line(port: SerialPort, far: Echo) -> None:
+    far.reply = [b"abc"]
     port.exchange(b"?", 0, 0.0, 0.0)
-    port.drain(0.05, 1.0)
+    far.wait_until_answered()
+    port.drain(0.05, LONG_S)
     far.reply = []
     assert port.exchange(b"?", 1, 0.02, 0.01) == b""
 
@@ -136,9 +166,9 @@ def test_a_device_that_vanishes(port: SerialPort, far: Echo) -> None:
     """The far end gone, every call is an error at once."""
     far.close()
     with pytest.raises(MotorCommunicationError, match="is gone"):
-        port.exchange(b"?", 4, 0.05, 0.01)
+        port.exchange(b"?", 4, LONG_S, LONG_S)
     with pytest.raises(MotorCommunicationError, match="is gone"):
-        port.collect(b"", 0.05)
+        port.collect(b"", LONG_S)
 
 
 PORTS = [("/dev/ttyACM0", "USB2.0-Serial"), ("COM4", "")]
