@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from ulna.control.recording import DatasetTarget
 from ulna.core.errors import ConfigError, DatasetError, MotorCommunicationError
 from ulna.core.plugins import Registry, use_registry
 from ulna.data import LeRobotDataset
+from ulna.data.episode_store import EpisodeStore
 
 TIMES = {"single_task": "lift", "episode_time_s": 0.4, "reset_time_s": 0}
 
@@ -107,10 +107,24 @@ def test_unfinished_episode_is_kept_or_removed_as_asked(installed, clock, tmp_pa
     assert LeRobotDataset("lab/test", root).meta.episodes["length"] == lengths
 
 
-def test_saving_does_not_hold_up_the_session(installed, clock, tmp_path):
-    """Episodes are stored in the background: saving returns at once."""
-    result = record(config(tmp_path / "set", num_episodes=3), Runtime(clock=clock))
-    assert all(e.save_s < 1 for e in result.episodes)
+def test_saving_does_not_hold_up_the_session(installed, clock, tmp_path, monkeypatch):
+    """Episodes are stored in the background: all are recorded before the first has been stored."""
+    go, store, ends = threading.Event(), EpisodeStore.store, []
+
+    def stored(self, episode):
+        assert go.wait(30)
+        store(self, episode)
+
+    def note(tick):
+        if tick.phase == "record" and tick.index == 11:
+            ends.append(LeRobotDataset("lab/test", tmp_path / "set").num_episodes)
+            if len(ends) == 3:
+                go.set()
+
+    monkeypatch.setattr(EpisodeStore, "store", stored)
+    result = record(config(tmp_path / "set", num_episodes=3), Runtime(clock=clock, on_tick=note))
+    assert ends == [0, 0, 0]
+    assert [e.frames for e in result.episodes] == [12, 12, 12]
 
 
 def test_existing_folder_and_missing_dataset_are_refused_before_connecting(installed, clock, tmp_path):
@@ -167,28 +181,30 @@ from ulna.control import EpisodePlan, Runtime, open_dataset, run_recording
 from ulna.control.recording import DatasetTarget
 robot = fakes.FakeRobot({"front": fakes.FakeCamera()})
 target = DatasetTarget(repo_id="lab/test", root=Path(sys.argv[2]))
+opened = []
+def open_it():
+    opened.append(open_dataset(target, robot, 30))
+    return opened[0]
 def tell(tick):
-    if tick.phase == "record" and tick.index == 5:
+    if tick.phase == "reset":
+        opened[0].flush()
+    if tick.phase == "record" and tick.index == 5 and opened[0].num_episodes == 2:
         print("frame", flush=True)
+        sys.stdin.read()
 plan = EpisodePlan(single_task="lift", num_episodes=50, episode_time_s=0.4, reset_time_s=0.1)
-run_recording(robot, fakes.FakeLeader(), lambda: open_dataset(target, robot, 30), plan, Runtime(on_tick=tell))
+run_recording(robot, fakes.FakeLeader(), open_it, plan, Runtime(clock=fakes.JumpClock(), on_tick=tell))
 """
 
 
 def test_kill_in_mid_episode_loses_only_that_episode(fakes, clock, tmp_path):
     """SIGKILL in the third episode: two episodes open, and recording resumes at the right index."""
     conftest = Path(__file__).with_name("conftest.py")
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(conftest), str(tmp_path / "set")], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        for _ in range(3):
+    command = [sys.executable, "-c", CHILD, str(conftest), str(tmp_path / "set")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
             assert child.stdout.readline() == "frame\n"
-        os.kill(child.pid, signal.SIGKILL)
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+        finally:
+            child.kill()
     dataset = LeRobotDataset("lab/test", tmp_path / "set")
     assert dataset.num_episodes == 2
     assert np.isfinite(dataset.numpy_item(20)["action"]).all()
