@@ -26,6 +26,7 @@ from ulna.data.commands import app
 from ulna.data.depth_recording import begin_camera
 from ulna.data.features import Feature
 from ulna.data.language import language_feature_info
+from ulna.data.picture_worker import PictureWorker
 from ulna.data.png import encode_png
 from ulna.data.recovery import finalize_interrupted, recover_episodes
 from ulna.data.timing import EpisodeTiming, append_log, read_log, read_timings
@@ -80,9 +81,15 @@ def test_full_queue_slows_the_caller_and_says_so(
 ) -> None:
     made = scene("video")
     with made.create(tmp_path / "set", encoder_queue_maxsize=2) as dataset:
-        go = hold(monkeypatch)
-        threading.Timer(0.2, go.set).start()
+        go, waits = hold(monkeypatch), PictureWorker.wait_for_room
+
+        def wait_for_room(self: PictureWorker[Any]) -> None:
+            go.set()
+            waits(self)
+
+        monkeypatch.setattr(PictureWorker, "wait_for_room", wait_for_room)
         made.add(dataset, 0, 12)
+        assert go.is_set()
         assert dataset.dropped_frames == 0
     made.check(tmp_path / "set", [12])
     assert caplog.text.count("add_frame() waits for it") == 1
