@@ -68,6 +68,18 @@ def test_every_window(selection: tuple[list[int], list[int] | None], offsets: li
     assert is_pad.tolist() == [not yes for yes in inside]
 
 
+def test_every_window_near_both_ends() -> None:
+    """Windows that reach one frame too far, or just not: chance seldom draws them."""
+    reaches = [(low, high) for low in range(-3, 4) for high in range(low, 4)]
+    for length in range(1, 5):
+        for frame in range(length):
+            for offsets in reaches:
+                wanted = [frame + offset for offset in offsets]
+                frames, is_pad = Window(offsets).frames(frame, length)
+                assert frames.tolist() == [min(max(n, 0), length - 1) for n in wanted], (length, frame, offsets)
+                assert is_pad.tolist() == [n not in range(length) for n in wanted], (length, frame, offsets)
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(-100, 100), min_size=1), st.sampled_from([1, 7, 10, 29, 30, 50, 60, 90, 1000]))
 def test_times_become_offsets(offsets: list[int], fps: int) -> None:

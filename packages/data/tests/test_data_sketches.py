@@ -107,6 +107,14 @@ def test_stated_rank_error(rows: int, error: int) -> None:
     assert_within_error(sketch.quantiles(LEVELS), np.arange(rows)[:, None], error)
 
 
+@pytest.mark.parametrize("rows", [121, 150, 200, 450, 600, 1_000, 1_001, 5_000])
+def test_no_side_is_favoured(rows: int) -> None:
+    """Of an even group one of the two middle values stands for it; always the upper one would lift every quantile."""
+    sketch = FeatureSketch.of(np.arange(rows)[None])
+    mean = float((sketch.values * sketch.weights).sum()) / rows
+    assert abs(mean - (rows - 1) / 2) < 0.05
+
+
 def test_tails_are_finer_than_the_middle() -> None:
     """Where the episodes resemble one another, the outer quantiles are ten times more exact than the bound."""
     values = np.random.default_rng(0).normal(size=(10_000, 1))
