@@ -144,8 +144,9 @@ def test_every_permutation_and_deletion_gives_the_same_bytes() -> None:
         assert len(answers) == 1
 
 
-def test_negative_zero_does_not_depend_on_the_order() -> None:
-    parts = [episode_summary({"x": np.array([sign * 0.0])}) for sign in (1, -1)]
+@pytest.mark.parametrize("rows", [1, 500])
+def test_negative_zero_does_not_depend_on_the_order(rows: int) -> None:
+    parts = [episode_summary({"x": np.full(rows, sign * 0.0)}) for sign in (1, -1)]
     assert np.signbit(merged_stats(parts)["x"]["q50"]) == np.signbit(merged_stats(parts[::-1])["x"]["q50"])
 
 
