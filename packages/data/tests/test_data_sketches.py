@@ -96,6 +96,13 @@ def test_few_distinct_values_are_exact_at_any_length(kind: str) -> None:
     np.testing.assert_array_equal(found, np.quantile(np.concatenate(arrays).astype(np.float64), LEVELS, axis=0))
 
 
+@pytest.mark.parametrize("distinct", [POINTS - 1, POINTS])
+def test_as_many_distinct_values_as_points_are_exact(distinct: int) -> None:
+    values = np.append(np.arange(distinct), np.zeros(5 * distinct))[:, None]
+    found = array_summary(values)[1].quantiles(LEVELS)
+    np.testing.assert_array_equal(found, np.quantile(values, LEVELS, axis=0))
+
+
 @pytest.mark.parametrize(("rows", "error"), [(120, 0), (121, 1), (300, 1), (301, 2), (1000, 5), (100_000, 533)])
 def test_stated_rank_error(rows: int, error: int) -> None:
     assert rank_error(rows) == error
@@ -264,6 +271,18 @@ def test_running_total_stays_small_and_near() -> None:
     assert sum(s.values.shape[1] for s in sketches) <= 17 * POINTS + 5 * 4 * POINTS
     rows = np.concatenate(arrays)
     assert_within_error(np.stack([running.result()[name] for name in QUANTILES]), rows, len(rows) // 100)
+
+
+@pytest.mark.parametrize("unknown", [0, 1, 2])
+def test_running_total_makes_no_quantiles_up(unknown: int) -> None:
+    """Once a part came without a sketch, what the others tell are not the quantiles of all rows."""
+    running, arrays = RunningStats(), [draw("normal", 50, i) for i in range(3)]
+    for part, values in enumerate(arrays):
+        stats, sketch = array_summary(values)
+        running.add(stats, None if part == unknown else sketch)
+    found = running.result()
+    assert found.keys() == {"min", "max", "mean", "std", "count"}
+    assert found["count"].tolist() == [150]
 
 
 def test_picture_histograms_merge_exactly() -> None:
