@@ -373,6 +373,38 @@ def test_interrupted_swap_is_finished_by_the_next_reader(scene: Any, tmp_path: P
     work.unlock()
 
 
+def test_swap_is_on_disk_before_its_journal_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its journal a swap is not carried on: contents, and every folder that it changed, are flushed before."""
+    workspace = Workspace(tmp_path)
+    swap, moved, kept = workspace.begin_swap(), tmp_path / "data/new", tmp_path / "meta/old"
+    kept.mkdir(parents=True)
+    (kept / "gone").touch()
+    (kept / "stays").touch()
+    (swap / "file").write_bytes(b"rows")
+    prepared = (swap / "file").stat().st_ino
+    steps: list[tuple[str, int | str]] = []
+
+    def noted(name: str, what: Any) -> None:
+        real = getattr(os, name)
+
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            steps.append((name, what(args)))
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(os, name, wrapper)
+
+    noted("fsync", lambda args: os.fstat(args[0]).st_ino)
+    noted("replace", lambda args: Path(args[1]).name)
+    noted("unlink", lambda args: Path(args[0]).name)
+    workspace.commit_swap([(swap / "file", moved / "file")], [kept / "gone"])
+    journal, gone = steps.index(("replace", "journal.json")), steps.index(("unlink", "journal.json"))
+    assert ("fsync", prepared) in steps[:journal]
+    assert ("fsync", swap.stat().st_ino) in steps[:journal]
+    assert ("fsync", moved.stat().st_ino) in steps[steps.index(("replace", "file")) : gone]
+    assert ("fsync", kept.stat().st_ino) in steps[steps.index(("unlink", "gone")) : gone]
+    assert ("fsync", workspace.folder.stat().st_ino) in steps[gone:]
+
+
 def test_statistics_left_behind_are_combined_anew(scene: Any, tmp_path: Path) -> None:
     made = scene("video")
     dataset = made.record(tmp_path / "set", [3, 4, 5])
