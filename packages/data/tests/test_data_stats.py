@@ -287,6 +287,18 @@ def test_std_of_noise_is_right() -> None:
     np.testing.assert_allclose(stats.result()["std"].reshape(-1), (noise / 255.0).std(axis=(0, 1, 2)), rtol=1e-9)
 
 
+@pytest.mark.parametrize("size", [(255, 257), (256, 256), (299, 299)])
+def test_pictures_of_one_colour_are_counted_whole(size: tuple[int, int]) -> None:
+    """All pixels are of one level, which is more than 16 bits count for the largest pictures that are not thinned."""
+    stats = PictureStats(*size, 3)
+    for level in (10, 250):
+        stats.add(np.full((*size, 3), level, np.uint8))
+    found = {name: values.reshape(-1) for name, values in stats.result().items()}
+    np.testing.assert_allclose(found["mean"], np.full(3, 130 / 255), rtol=1e-12)
+    np.testing.assert_allclose(found["std"], np.full(3, 120 / 255), rtol=1e-12)
+    np.testing.assert_allclose((found["min"], found["max"]), ([10 / 255] * 3, [250 / 255] * 3))
+
+
 def test_recorded_statistics_cover_every_row(scene: Any, tmp_path: Path) -> None:
     dataset = scene("video").record(tmp_path / "set", [4, 9])
     stats = dataset.meta.stats
