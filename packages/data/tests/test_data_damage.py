@@ -9,11 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from ulna.core.errors import DatasetFormatError
-from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, recompute_stats
+from ulna.core.errors import DatasetError, DatasetFormatError
+from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, delete_episodes, recompute_stats, split_dataset
 from ulna.data.checks.validation import validate
 from ulna.data.commands import app
 from ulna.data.sketch_files import read_sketch_file
@@ -122,3 +124,33 @@ def test_damaged_lines_of_the_log(scene: Any, tmp_path: Path) -> None:
         log.write_text(f"{json.dumps(first)}\n{second}\n[\n")
         assert list(read_timings(root)) == [1]
         assert CliRunner().invoke(app, ["info", str(root)]).exit_code == 0
+
+
+def test_texts_in_the_header_of_a_video_do_no_harm(copy: Path) -> None:
+    [video] = copy.rglob("*.mp4")
+    video.write_bytes(video.read_bytes().replace(b"VideoHandler", b"Video\xfc\xfendler"))
+    assert validate(copy, deep=True).problems == []
+    assert len(list(LeRobotDataset("lab/scene", copy))) == 9
+
+
+def test_a_video_of_an_unknown_codec_is_named(copy: Path) -> None:
+    [video] = copy.rglob("*.mp4")
+    video.write_bytes(video.read_bytes().replace(b"avc1\0", b"zzzz\0"))
+    with pytest.raises(DatasetFormatError, match="no video that can be decoded"):
+        LeRobotDataset("lab/scene", copy)[0]
+    assert validate(copy).counts["video-unreadable"] == 1
+    for edit in (lambda to: delete_episodes(copy, [0], output_dir=to), lambda to: split_dataset(copy, {"a": [1]}, to)):
+        with pytest.raises(DatasetError, match=r"file-000\.mp4"):
+            edit(copy.parent / "edited")
+    assert [path.name for path in copy.parent.iterdir()] == [copy.name]
+
+
+@pytest.mark.parametrize("column", ["episode_index", "index", "action"])
+def test_texts_in_a_column_of_numbers(copy: Path, column: str) -> None:
+    [path] = (copy / "data").rglob("*.parquet")
+    table = pq.read_table(path)
+    texts = pa.array([["x"] * 6] * len(table)) if column == "action" else pa.array(["x"] * len(table))
+    pq.write_table(table.set_column(table.column_names.index(column), column, texts), path)
+    with pytest.raises(DatasetFormatError, match=rf"file-000\.parquet: column '{column}' holds string, but numbers"):
+        LeRobotDataset("lab/scene", copy)[0]
+    assert not validate(copy).is_sound

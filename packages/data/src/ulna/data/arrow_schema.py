@@ -121,7 +121,7 @@ def numeric_column(feature: Feature, column: pa.ChunkedArray | pa.Array, where: 
         Array of shape (rows, *item shape); read-only where it is a view.
 
     Raises:
-        DatasetFormatError: The column holds nulls or another number of elements than declared.
+        DatasetFormatError: The column holds nulls, no numbers, or another number of elements than declared.
     """
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     rows = len(values)
@@ -138,4 +138,6 @@ def numeric_column(feature: Feature, column: pa.ChunkedArray | pa.Array, where: 
             f"{' with gaps' if values.null_count else ''}; {size} a row were declared."
         )
     array: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    if array.dtype.kind not in "biuf":
+        raise DatasetFormatError(f"{where}: column {feature.name!r} holds {values.type}, but numbers were declared.")
     return array.reshape(rows, *feature.item_shape)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ulna.core.errors import DatasetFormatError, FrameTimestampError
 from ulna.data.video_backends import PictureLayout, Pictures, Targets, file_identity
+from ulna.data.video_opening import open_video
 
 __all__ = ["VideoDecoder"]
 
@@ -50,7 +51,7 @@ class VideoDecoder:
         self.closed = False
         self.identity = file_identity(path)
         try:
-            self._container = av.open(str(path))
+            self._container = open_video(path)
             self._stream = self._container.streams.video[0]
         except (av.FFmpegError, OSError, IndexError) as error:
             raise DatasetFormatError(f"The video {path} cannot be opened: {error}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ulna.core.errors import DatasetError
+from ulna.data.video_opening import open_video
 
 __all__ = ["concatenate", "video_form"]
 
@@ -47,7 +48,7 @@ def video_form(path: Path) -> tuple[Any, ...]:
     import av
 
     try:
-        with av.open(str(path)) as container:
+        with open_video(path) as container:
             return _form(container.streams.video[0])
     except av.FFmpegError as error:
         raise DatasetError(f"{path} cannot be read: {error}") from error
@@ -73,7 +74,7 @@ def _concatenate(sources: Sequence[Path], target: Path, fps: int) -> int:
         stream: Any = None
         last_dts = None
         for source in sources:
-            with av.open(str(source)) as container:
+            with open_video(source) as container:
                 old: Any = container.streams.video[0]
                 if stream is None:
                     stream = output.add_stream_from_template(old, opaque=True)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ulna.data.checks.contents import Contents
 from ulna.data.checks.report import Report
 from ulna.data.features import Feature
+from ulna.data.video_opening import open_video
 
 __all__ = ["check_videos"]
 
@@ -42,7 +43,7 @@ def _check_file(contents: Contents, report: Report, feature: Feature, path: Path
 
     episodes = sorted(int(contents.numbers[row]) for row in rows)
     try:
-        with av.open(str(path)) as container:
+        with open_video(path) as container:
             stream = container.streams.video[0]
             _check_stream(report, feature, contents.info.fps, stream, path)
             base = float(stream.time_base or 1)

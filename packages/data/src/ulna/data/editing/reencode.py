@@ -23,6 +23,7 @@ from ulna.data.layout import FileId
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.video_codecs import DepthEncoderConfig, RGBEncoderConfig, VideoEncoderConfig
 from ulna.data.video_encoding import add_stream, mux_packets, probe_video
+from ulna.data.video_opening import open_video
 
 if TYPE_CHECKING:
     from ulna.data.dataset import LeRobotDataset
@@ -234,7 +235,7 @@ def _reencode(
 
     written, last = 0, -1
     with (
-        av.open(str(source)) as container,
+        open_video(source) as container,
         av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output,
     ):
         stream: Any = container.streams.video[0]

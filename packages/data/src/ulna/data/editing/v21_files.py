@@ -17,6 +17,7 @@ from ulna.core.errors import DatasetFormatError, nearest
 from ulna.data.arrow_schema import PICTURE_TYPE, column_array, numeric_column, table_columns
 from ulna.data.features import Feature
 from ulna.data.stats import Stats
+from ulna.data.video_opening import open_video
 
 __all__ = ["EPISODES_PATH", "V21Episode", "check_table", "check_video", "converted_column"]
 
@@ -98,7 +99,7 @@ def check_video(episode: V21Episode, key: str, path: Path, fps: int) -> float:
     if not path.is_file():
         raise DatasetFormatError(f"{where}: the video {path} does not exist.", hint="Restore it from a backup.")
     try:
-        with av.open(str(path)) as container:
+        with open_video(path) as container:
             stream: Any = container.streams.video[0]
             entries = [entry.timestamp for entry in stream.index_entries]
             frames = stream.frames or len(entries)

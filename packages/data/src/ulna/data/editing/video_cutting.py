@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.data.editing.blocks import VideoPiece
+from ulna.data.video_opening import open_video
 
 __all__ = ["VideoFacts", "can_copy", "copy_cuts", "encode_cut", "probe"]
 
@@ -49,7 +50,7 @@ def probe(path: Path) -> VideoFacts:
     import av
 
     try:
-        with av.open(str(path)) as container:
+        with open_video(path) as container:
             stream: Any = container.streams.video[0]
             context = stream.codec_context
             entries = stream.index_entries
@@ -113,9 +114,7 @@ def can_copy(cut: VideoPiece, fps: int) -> bool:
         cut: Any cut.
         fps: Frames per second.
     """
-    import av
-
-    with av.open(str(cut.path)) as container:
+    with open_video(cut.path) as container:
         stream = container.streams.video[0]
         return sum(1 for _ in _packets(container, stream, cut, fps)) == cut.frames
 
@@ -138,7 +137,7 @@ def copy_cuts(cuts: Sequence[VideoPiece], target: Path, fps: int) -> None:
     before = 0
     with av.open(str(target), "w", format="mp4", options={"movflags": "faststart"}) as output:
         for cut in cuts:
-            with av.open(str(cut.path)) as container:
+            with open_video(cut.path) as container:
                 stream: Any = container.streams.video[0]
                 if written is None:
                     written = output.add_stream_from_template(stream, opaque=True)
@@ -178,7 +177,7 @@ def encode_cut(cut: VideoPiece, target: Path, fps: int, described: Mapping[str, 
     from ulna.data.video_encoding import mux_packets
 
     try:
-        with av.open(str(cut.path)) as container, av.open(str(target), "w", format="mp4") as output:
+        with open_video(cut.path) as container, av.open(str(target), "w", format="mp4") as output:
             stream: Any = container.streams.video[0]
             encoder = _encoder(output, stream, fps, described)
             count = 0
