@@ -34,6 +34,14 @@ from ulna.control.calibrating import calibrate
 from ulna.control.recording import DatasetTarget, open_dataset
 from ulna.sim import ScriptedExpert, Simulation
 from ulna.sim.kinematics import JOINT_LIMITS
+from ulna.sim.settling import settled_ports
+
+
+@pytest.fixture(autouse=True)
+def no_reply_is_late():
+    """On a busy machine the simulated bus may answer too late for the driver's patience."""
+    with settled_ports():
+        yield
 
 
 class World:

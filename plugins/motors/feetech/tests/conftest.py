@@ -12,15 +12,18 @@ from ulna.motors.feetech import FeetechMotorsBus
 from ulna.sim.bus import SimFeetechBus
 from ulna.sim.clock import VirtualClock
 from ulna.sim.feetech import SimFeetechServo
+from ulna.sim.settling import settled_ports
 
 NAMES = ("pan", "lift", "elbow", "flex", "roll", "gripper")
 
 
 @pytest.fixture(autouse=True)
-def times_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulated bus answers a scan at once, but on a busy machine its thread may be late."""
-    monkeypatch.setattr(FeetechMotorsBus, "scan_window_s", 0.05)
-    monkeypatch.setattr(FeetechMotorsBus, "reply_timeout_s", 0.1)
+def times_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A simulated bus answers at once: what it has not answered when it has settled is lost."""
+    monkeypatch.setattr(FeetechMotorsBus, "scan_window_s", 0.02)
+    monkeypatch.setattr(FeetechMotorsBus, "reply_timeout_s", 0.02)
+    with settled_ports():
+        yield
 
 
 @pytest.fixture

@@ -11,14 +11,17 @@ import pytest
 
 from ulna.motors.feetech import FeetechMotorsBus
 from ulna.robots.so import SOFollower, SOFollowerRobotConfig, SOLeader, SOLeaderTeleopConfig
+from ulna.sim.settling import settled_ports
 from ulna.sim.simulation import Simulation
 
 
 @pytest.fixture(autouse=True)
-def times_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A simulated bus answers a scan at once, but on a busy machine its thread may be late."""
-    monkeypatch.setattr(FeetechMotorsBus, "scan_window_s", 0.05)
-    monkeypatch.setattr(FeetechMotorsBus, "reply_timeout_s", 0.1)
+def times_of_the_simulator(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A simulated bus answers at once: what it has not answered when it has settled is lost."""
+    monkeypatch.setattr(FeetechMotorsBus, "scan_window_s", 0.02)
+    monkeypatch.setattr(FeetechMotorsBus, "reply_timeout_s", 0.02)
+    with settled_ports():
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Literal
+from weakref import WeakSet
 
 from ulna.core.clock import Clock, MonotonicClock
 from ulna.core.errors import DeviceConnectError, DeviceError, DeviceNotConnectedError
@@ -21,7 +22,7 @@ from ulna.sim.terminal import PseudoTerminal
 
 from .feetech.line import Reply
 
-__all__ = ["SimFeetechBus", "WireRecord"]
+__all__ = ["SimFeetechBus", "WireRecord", "bus_at"]
 
 _BITS_PER_BYTE: Final = 10
 _GAP_S: Final = 0.05
@@ -111,6 +112,7 @@ class SimFeetechBus:
         self._wake_read, self._wake_write = os.pipe()
         self._thread = threading.Thread(target=self._serve, name=f"ulna-sim-bus-{next(_serial_numbers)}", daemon=True)
         self._thread.start()
+        _made.add(self)
 
     def __enter__(self) -> SimFeetechBus:
         return self
@@ -303,6 +305,22 @@ class SimFeetechBus:
                     return
             held += verdict.data
         terminal.write(bytes(held))
+
+
+_made: WeakSet[SimFeetechBus] = WeakSet()
+
+
+def bus_at(port: str) -> SimFeetechBus | None:
+    """Return the bus of this process that is reached through a port.
+
+    Args:
+        port: Path of a device, or of a link to one.
+
+    Returns:
+        The bus, or None when the port belongs to nobody here.
+    """
+    path = os.path.realpath(port)
+    return next((bus for bus in list(_made) if bus.plugged and bus.port == path), None)
 
 
 def _open_terminal() -> PseudoTerminal:
