@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -264,11 +265,10 @@ def test_closing_leaves_nothing_behind(home: Path) -> None:
 
 def test_links_follow_an_unplugged_and_replugged_port() -> None:
     def wait_until(condition: Callable[[], bool]) -> None:
-        for _ in range(500):
-            if condition():
-                return
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline, "it did not happen within a minute"
             threading.Event().wait(0.01)
-        raise AssertionError("it did not happen within 5 s")
 
     with Simulation("cable") as sim:
         link = sim.serve() / "leader"
@@ -297,7 +297,7 @@ def test_another_process_reads_and_resets() -> None:
         code = (
             "from ulna.sim import WorldReader\n"
             "with WorldReader('across') as world:\n"
-            "    world.reset(77)\n"
+            "    world.reset(77, timeout_s=60)\n"
             "    print(world.read().seed, *world.read().target)\n"
         )
         done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
@@ -387,7 +387,7 @@ def test_command_start_runs_until_it_is_told_to_stop(home: Path) -> None:
         assert runner.invoke(app, ["render", str(picture), "--name", "cmd", "--view", "top"]).exit_code == 0
         assert picture.read_bytes().startswith(b"\x89PNG")
         process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
     assert list((home / "sim" / "cmd").iterdir()) == []
 
 
@@ -407,7 +407,7 @@ def test_command_start_with_an_operator_moves_the_leader(home: Path) -> None:
                     assert process.poll() is None
         finally:
             process.terminate()
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
 
 
 def test_command_render_draws_a_fresh_scene_when_none_runs(home: Path) -> None:
@@ -432,7 +432,7 @@ def test_closed_terminal_removes_the_links(home: Path) -> None:
         assert process.stderr is not None
         assert "Running" in process.stderr.readline()
         process.send_signal(signal.SIGHUP)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=120) == 0
     assert list((home / "sim/hup").iterdir()) == []
 
 

@@ -47,7 +47,7 @@ def serving(name: str) -> Iterator[str]:
             yield name
         finally:
             process.terminate()
-            process.wait(timeout=20)
+            process.wait(timeout=120)
 
 
 @pytest.fixture(scope="module")
