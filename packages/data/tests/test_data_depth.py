@@ -319,18 +319,21 @@ def test_an_interrupted_recording_of_depth_loses_at_most_the_last_map(tmp_path: 
     """All others that were added before the process died are recovered, with their statistics and unit."""
     root = tmp_path / "set"
     child = f"""
-import os, sys, time
+import os, shutil, sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from pathlib import Path
 import numpy as np
 from ulna.data import LeRobotDataset
+from ulna.data.recovery import find_unfinished
 from test_data_depth import BOTH, VIDEO, TABLE, metres, millimetres
 dataset = LeRobotDataset.create("lab/depth", 15, BOTH, {str(root)!r})
 for frame in range(4):
     dataset.add_frame({{VIDEO: metres(frame), TABLE: millimetres(frame), "task": "measure"}})
-while dataset._recorder.frames_waiting:
-    time.sleep(0.01)
-time.sleep(0.3)
+copy, frames, deadline = Path({str(tmp_path / "copy")!r}), 0, time.monotonic() + 60
+while frames < 3 and time.monotonic() < deadline:
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(dataset.root, copy)
+    frames = sum(left.frames for left in find_unfinished(copy))
 os._exit(9)
 """
     assert subprocess.run([sys.executable, "-c", child], check=False).returncode == 9

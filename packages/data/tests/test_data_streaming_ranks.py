@@ -31,7 +31,8 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks inside a 
 LENGTHS = [5, 40, 3, 70, 1]
 """119 frames: neither frames nor episodes can be divided by the number of readers."""
 RANKS = 2
-TIMEOUT_S = 60
+TIMEOUT_S = 540
+"""What bounds a hang: the ranks take half a minute, and several times that on a busy machine."""
 
 IN_ORDER = 1000
 """Added to the numbers of frames that come from the second of two streams."""
