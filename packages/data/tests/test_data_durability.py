@@ -373,6 +373,20 @@ def test_interrupted_swap_is_finished_by_the_next_reader(scene: Any, tmp_path: P
     work.unlock()
 
 
+def test_halves_of_files_are_removed_by_the_next_recorder(scene: Any, tmp_path: Path) -> None:
+    """What a kill left of files that were being written; names of others are not touched."""
+    made, root = scene("video"), tmp_path / "set"
+    made.record(root, [2])
+    folders = (root / "data/chunk-000", root / "meta", root / "meta/episodes/chunk-000", root / f"videos/{CAMERA}")
+    halves = [folder / ".file-001.parquet.x7c_.tmp" for folder in folders]
+    for path in (*halves, root / "data/notes.tmp"):
+        path.write_bytes(b"half")
+    dataset = LeRobotDataset.resume("lab/scene", root, rgb_encoder=H264)
+    assert not any(path.exists() for path in halves)
+    dataset.finalize()
+    assert (root / "data/notes.tmp").read_bytes() == b"half"
+
+
 def test_swap_is_on_disk_before_its_journal_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without its journal a swap is not carried on: contents, and every folder that it changed, are flushed before."""
     workspace = Workspace(tmp_path)

@@ -67,7 +67,6 @@ class RowJournal:
         except BaseException:
             self._file.close()
             raise
-        self._before_last = self._file.length
 
     def append(self, task: str, values: Mapping[str, Any], time_s: float) -> None:
         """Add one frame. After an error the journal is as it was before.
@@ -80,7 +79,6 @@ class RowJournal:
         Raises:
             OSError: The disk is full or does not answer.
         """
-        self._before_last = self._file.length
         parts = [_TIME.pack(time_s), *(values[f.name].tobytes() for f in self._numbers)]
         if self._others:
             parts.append(json.dumps([task, *(values[name] for name in self._others)]).encode())
@@ -90,10 +88,6 @@ class RowJournal:
 
     def _write(self, record: bytes) -> None:
         self._file.append(_PREFIX.pack(len(record), zlib.crc32(record)) + record)
-
-    def take_back(self) -> None:
-        """Forget the frame that was added last."""
-        self._file.shorten(self._before_last)
 
     def close(self) -> None:
         """Close the file. Idempotent."""
