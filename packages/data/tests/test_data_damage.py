@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,8 @@ from ulna.core.errors import DatasetError, DatasetFormatError
 from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, delete_episodes, recompute_stats, split_dataset
 from ulna.data.checks.validation import validate
 from ulna.data.commands import app
+from ulna.data.features import parse_features
+from ulna.data.row_journal import RowJournal, read_journal
 from ulna.data.sketch_files import read_sketch_file
 from ulna.data.timing import RECORDING_LOG, read_timings
 
@@ -46,6 +49,34 @@ def test_zeros_behind_the_rows(scene: Any, tmp_path: Path) -> None:
     assert left.frames == 3
     LeRobotDataset.resume("lab/scene", tmp_path / "set", recover=True).finalize()
     scene().check(tmp_path / "set", [2, 3])
+
+
+def test_a_damaged_byte_or_a_cut_ends_the_journal_there(tmp_path: Path) -> None:
+    """Bytes everywhere are damaged in turn, and the file cut there: what is read are the first rows as they were."""
+    features = parse_features({"x": {"dtype": "float32", "shape": (2,)}, "said": {"dtype": "string", "shape": (1,)}})
+    path, damaged = tmp_path / "rows", tmp_path / "damaged"
+    journal = RowJournal(path, features, {"clock": "caller"})
+    for frame in range(4):
+        journal.append(f"task {frame}", {"x": np.array([frame, -frame], np.float32), "said": "yes"}, frame / 30)
+    journal.close()
+
+    def read() -> tuple[int, list[Any]]:
+        rows = read_journal(damaged, features)
+        return len(rows), [*rows.tasks, *(v["x"].tolist() for v in rows.values), *rows.times, rows.header]
+
+    whole, counts = path.read_bytes(), set()
+    for position in range(0, len(whole), 3):
+        changed = bytearray(whole)
+        changed[position] ^= 0x10
+        for content in (bytes(changed), whole[:position]):
+            damaged.write_bytes(content)
+            count, found = read()
+            times = [n / 30 for n in range(count)]
+            values = [[float(n), float(-n)] for n in range(count)]
+            header = {"clock": "caller"} if count else found[-1]
+            assert found == [*(f"task {n}" for n in range(count)), *values, *times, header]
+            counts.add(count)
+    assert counts == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize("damage", [as_folder, lambda p: p.write_bytes(b"\xff" * 999), lambda p: p.write_bytes(b"")])

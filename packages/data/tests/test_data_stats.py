@@ -287,6 +287,20 @@ def test_std_of_noise_is_right() -> None:
     np.testing.assert_allclose(stats.result()["std"].reshape(-1), (noise / 255.0).std(axis=(0, 1, 2)), rtol=1e-9)
 
 
+@pytest.mark.parametrize(("kind", "channels"), [(PictureStats, 3), (DepthStats, 1)])
+def test_pictures_behind_the_last_whole_frame_do_not_count(kind: Any, channels: int) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (5, 6, 8, channels), dtype=np.uint8)
+    found, wanted = (kind(6, 8, *([channels] if kind is PictureStats else [])) for _ in range(2))
+    for number, picture in enumerate(pictures):
+        found.add(picture)
+        if number < 3:
+            wanted.add(picture)
+    found.keep(3)
+    for name, values in wanted.result().items():
+        np.testing.assert_array_equal(found.result()[name], values)
+    np.testing.assert_array_equal(found.sketch().weights, wanted.sketch().weights)
+
+
 @pytest.mark.parametrize("size", [(255, 257), (256, 256), (299, 299)])
 def test_pictures_of_one_colour_are_counted_whole(size: tuple[int, int]) -> None:
     """All pixels are of one level, which is more than 16 bits count for the largest pictures that are not thinned."""
