@@ -95,6 +95,53 @@ def test_full_queue_slows_the_caller_and_says_so(
     assert caplog.text.count("add_frame() waits for it") == 1
 
 
+OTHER = "observation.images.other"
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Cameras whose queues count as full."""
+    cameras: set[str] = set()
+    monkeypatch.setattr(PictureWorker, "has_room", property(lambda worker: worker._name not in cameras))
+    return cameras
+
+
+def two_cameras(made: Any, root: Path, **options: Any) -> LeRobotDataset:
+    features = made.features()
+    return LeRobotDataset.create("lab/scene", 30, {**features, OTHER: features[CAMERA]}, root, "fake", **options)
+
+
+def test_a_frame_is_dropped_whole_whichever_camera_is_full(scene: Any, tmp_path: Path, full: set[str]) -> None:
+    made = scene("video")
+    options = {"when_full": "drop", "rgb_encoder": RGBEncoderConfig(vcodec="h264")}
+    with two_cameras(made, tmp_path / "set", **options) as dataset:
+        taken = []
+        for frame, names in enumerate([set(), {OTHER}, {CAMERA}, set(), {CAMERA, OTHER}, set()]):
+            full.clear()
+            full.update(names)
+            taken.append(dataset.add_frame({**made.frame(0, frame), OTHER: made.picture(1, frame)}))
+        full.clear()
+        assert taken == [True, False, False, True, False, True]
+        assert dataset.dropped_frames == 3
+        dataset.save_episode()
+    opened = LeRobotDataset("lab/scene", tmp_path / "set", return_uint8=True)
+    items = [opened.numpy_item(position) for position in range(len(opened))]
+    assert [int(item["observation.state"][0]) for item in items] == [0, 3, 5]
+    assert [made.number(item[CAMERA]) for item in items] == [0, 3, 5]
+    assert [made.number(item[OTHER]) for item in items] == [64, 67, 69]
+
+
+def test_every_full_camera_is_waited_for_before_anything_is_taken(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: set[str]
+) -> None:
+    made, waited = scene("image"), []
+    with two_cameras(made, tmp_path / "set") as dataset:
+        monkeypatch.setattr(PictureWorker, "wait_for_room", lambda worker: waited.append(worker._name))
+        full.update({CAMERA, OTHER})
+        assert dataset.add_frame({**made.frame(0, 0), OTHER: made.picture(1, 0)})
+        assert waited == [CAMERA, OTHER]
+
+
 def test_measured_rate_is_stored_told_and_shown(
     scene: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, files_below: Any
 ) -> None:
