@@ -128,51 +128,47 @@ def test_what_was_pulled_is_not_edited_in_place(scene: Any, tmp_path: Path) -> N
 
 
 CHILD = """
-import sys
+import os, signal, sys
 from ulna.data import delete_episodes
-print("ready", flush=True)
-sys.stdin.readline()
-delete_episodes(sys.argv[1], [0])
+root, killed_at, calls = sys.argv[1], int(sys.argv[2]), 0
+def count(frame, event, called):
+    global calls
+    if event == "c_call" and called.__module__ == os.name:
+        if calls == killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        calls += 1
+delete_episodes(root, [0], root + "-first")  # whatever is imported and set up once is not counted
+sys.setprofile(count)
+delete_episodes(root, [0])
+sys.setprofile(None)
+print(calls)
 """
 
 
 @pytest.mark.slow
 def test_a_kill_leaves_the_old_or_the_new(scene: Any, tmp_path: Path) -> None:
-    """Killed at many instants, there is always a whole dataset, and a later edit works."""
+    """Killed at many instants, between two calls of the system, there is always a whole dataset to be edited."""
     made = scene("video")
     made.record(tmp_path / "original", LENGTHS)
-    took = 0.0
-    seen = set()
-    for attempt in range(13):
-        root = tmp_path / f"set{attempt}"
+
+    def edit(root: Path, killed_at: int = -1) -> subprocess.CompletedProcess[str]:
         shutil.copytree(tmp_path / "original", root)
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        try:
-            assert child.stdout is not None
-            assert child.stdin is not None
-            assert child.stdout.readline() == b"ready\n"
-            start = time.monotonic()
-            child.stdin.write(b"\n")
-            child.stdin.flush()
-            if attempt == 0:
-                child.wait()
-                took = time.monotonic() - start
-            else:
-                time.sleep(took * attempt / 11)
-                child.send_signal(signal.SIGKILL)
-                child.wait()
-        finally:
-            child.kill()
-            child.communicate()
-        found = LeRobotDataset("a/b", root).num_episodes
-        assert found in {3, 4}
-        seen.add(found)
-        assert delete_episodes(root, [0]).num_episodes == found - 1
+        return subprocess.run([sys.executable, "-c", CHILD, str(root), str(killed_at)], capture_output=True, text=True)
+
+    whole = edit(tmp_path / "whole")
+    assert whole.returncode == 0, whole.stderr
+    calls = int(whole.stdout)
+    found = []
+    for attempt in range(12):
+        root = tmp_path / f"set{attempt}"
+        assert edit(root, calls * attempt // 12).returncode == -signal.SIGKILL
+        found.append(LeRobotDataset("a/b", root).num_episodes)
+        assert found[-1] in {3, 4}
+        assert delete_episodes(root, [0]).num_episodes == found[-1] - 1
         assert sorted(path.name for path in tmp_path.iterdir() if "ulna" in path.name) == []
         assert sound(root)
-    assert seen == {3, 4}
+    assert found == sorted(found, reverse=True)
+    assert set(found) == {3, 4}
 
 
 @pytest.mark.parametrize("camera", [None, "video"])
