@@ -170,15 +170,22 @@ def test_old_disk_caches_make_room(made: Any, tmp_path: Path, monkeypatch: pytes
     assert Path(kept.frame_cache._file.address).exists()
 
 
-def test_full_disk_stops_filling(made: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
-    """When nothing can be written any more, reading goes on and one warning says so."""
+@pytest.mark.parametrize("room", [0, 1, 1000, FRAME - 1, FRAME])
+def test_full_disk_stops_filling(made: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, room: int) -> None:
+    """When nothing can be written any more, reading goes on and one warning says so; half a picture is none."""
     dataset = LeRobotDataset("lab/scene", made("video"), frame_cache="disk", return_uint8=True)
     plain = LeRobotDataset("lab/scene", made("video"), return_uint8=True)
+    left, write = room, os.pwrite
 
-    def full(*_: Any) -> int:
-        raise OSError(28, "No space left on device")
+    def filling(descriptor: int, data: Any, offset: int) -> int:
+        nonlocal left
+        if not left:
+            raise OSError(28, "No space left on device")
+        written = write(descriptor, data[:left], offset)
+        left -= written
+        return written
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", filling)
     for i in (0, 1, 0):
         assert torch.equal(dataset[i][CAMERA], plain[i][CAMERA])
     assert len([r for r in caplog.records if "takes no more pictures" in r.message]) == 1
