@@ -20,7 +20,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_is_left(tmp_path: Path) -> None:
-    with leftovers() as left, (tmp_path / "file").open("w"):
+    with leftovers(patience_s=60) as left, (tmp_path / "file").open("w"):
         threading.Thread(target=lambda: None).start()
     assert not left
     assert str(left) == "nothing"
