@@ -16,6 +16,8 @@ import pytest
 
 from ulna.core.errors import DatasetError, DatasetFormatError, DatasetNotFinishedError
 from ulna.data import LeRobotDataset, LeRobotDatasetMetadata, RGBEncoderConfig
+from ulna.data.episode_store import EpisodeStore
+from ulna.data.recovery import finalize_interrupted, recover_episodes
 from ulna.data.workspace import Workspace
 
 CAMERA = "observation.images.cam"
@@ -371,6 +373,46 @@ def test_interrupted_swap_is_finished_by_the_next_reader(scene: Any, tmp_path: P
     with pytest.raises(DatasetError, match="neither there nor in place"):
         work.replay()
     work.unlock()
+
+
+def test_files_of_an_interrupted_recording_are_joined_by_the_next(scene: Any, tmp_path: Path, files_below: Any) -> None:
+    made, root = scene("video"), tmp_path / "set"
+    dataset = made.record(tmp_path / "recording", [2, 3, 1], finalize=False)
+    shutil.copytree(dataset.root, root)
+    dataset.finalize()
+    assert len([name for name in files_below(root) if name.startswith("data/")]) == 3
+    again = LeRobotDataset.resume("lab/scene", root, rgb_encoder=H264)
+    made.add(again, 3, 2)
+    again.finalize()
+    made.check(root, [2, 3, 1, 2])
+    for part in ("data/", "videos/", "meta/episodes/"):
+        assert len([name for name in files_below(root) if name.startswith(part)]) == 1
+
+
+def test_an_episode_that_was_recovered_is_not_recovered_twice(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets the next number, whatever its folder was called, and the second try knows it by that."""
+    made, root = scene("video"), tmp_path / "set"
+    dataset = made.record(tmp_path / "recording", [2], finalize=False)
+    for frame in range(3):
+        dataset.add_frame(made.frame(1, frame))
+    folder = made.leave_behind(dataset, root)
+    folder.rename(folder.with_name("episode-000007"))
+    dataset.finalize()
+    store = EpisodeStore.store
+
+    def stored_and_stopped(self: EpisodeStore, episode: Any) -> None:
+        store(self, episode)
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EpisodeStore, "store", stored_and_stopped)
+        with pytest.raises(Stop):
+            recover_episodes(root)
+    assert recover_episodes(root) == []
+    assert finalize_interrupted(root)
+    made.check(root, [2, 3])
 
 
 def test_halves_of_files_are_removed_by_the_next_recorder(scene: Any, tmp_path: Path) -> None:
