@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What going on and joining files refuse rather than lose: the dataset stays as it was, and whole again when mended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ulna.core.errors import DatasetError
+from ulna.data import LeRobotDataset
+from ulna.data.episode_store import write_row_groups
+from ulna.data.workspace import Workspace
+
+EACH_ITS_OWN = {"data_files_size_in_mb": 1e-4, "video_files_size_in_mb": 1e-4}
+
+
+@pytest.mark.parametrize(("gone", "first_of_recording"), [([2], None), ([2], 3), ([1, 2], 2)])
+def test_last_episodes_of_a_finished_recording_are_not_dropped(
+    scene: Any, tmp_path: Path, gone: list[int], first_of_recording: int | None
+) -> None:
+    """Only what the interrupted recording itself made may go; files that are away for a while are no reason."""
+    made, root = scene(), tmp_path / "set"
+    made.record(root, [2, 3, 1], **EACH_ITS_OWN)
+    if first_of_recording is not None:
+        (root / ".ulna").mkdir()
+        Workspace(root).set_mark(first_of_recording)
+    files = [root / f"data/chunk-000/file-{number:03d}.parquet" for number in gone]
+    for path in files:
+        path.rename(tmp_path / path.name)
+    with pytest.raises(DatasetError, match=rf"(?s)Episodes {gone[0]} to 2 .* would lose them.*Restore"):
+        LeRobotDataset.resume("lab/scene", root)
+    for path in files:
+        (tmp_path / path.name).rename(path)
+    made.check(root, [2, 3, 1])
+
+
+def test_a_joined_table_that_lacks_rows_is_not_swapped_in(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, root = scene(), tmp_path / "set"
+    dataset = made.record(root, [2, 3, 1], finalize=False)
+
+    def losing(path: Path, tables: Iterable[Any], features: Any) -> int:
+        return write_row_groups(path, list(tables)[:-1], features)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ulna.data.compaction.write_row_groups", losing)
+        with pytest.raises(DatasetError, match="gave 5 rows instead of 6; nothing was changed"):
+            dataset.finalize()
+    made.check(root, [2, 3, 1])
+    LeRobotDataset.resume("lab/scene", root).finalize()
+    made.check(root, [2, 3, 1])
