@@ -11,7 +11,7 @@ import termios
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.control import NoKeys, TerminalKeys, open_keys
@@ -31,6 +31,7 @@ WORDS = {
 }
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(sorted(WORDS)), max_size=8), st.data())
 def test_keys_survive_any_split(words, data):
     """The same keys come out wherever the stream of bytes is cut."""

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import ActionError, FeatureError
@@ -27,6 +27,7 @@ def test_plain_form_and_specs_are_equal_both_ways() -> None:
     assert list(specs.only("scalar")) == ["pan.pos", "lift.pos"]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(names, st.sampled_from([float, (4, 6, 3), (4, 6, 1), (5,)]), max_size=5), st.integers(0, 9))
 def test_generated_values_are_valid_and_repeatable(plain: dict[str, object], seed: int) -> None:
     specs = FeatureSpecs.of(plain)

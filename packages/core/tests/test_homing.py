@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import CalibrationError
@@ -13,6 +13,7 @@ from ulna.core.homing import RangeRecorder, outside_register, shortest_offset
 TURN, LIMIT = 4096, 2047
 
 
+@settings(deadline=None)
 @given(st.integers(-20_000, 20_000))
 def test_an_offset_is_the_shortest_that_fits(ticks: int) -> None:
     """It fits the register and moves the reading by `ticks`, give or take the one tick that half a turn lacks."""
@@ -21,6 +22,7 @@ def test_an_offset_is_the_shortest_that_fits(ticks: int) -> None:
     assert (offset - ticks) % TURN in (0, 1)
 
 
+@settings(deadline=None)
 @given(
     st.integers(0, TURN - 1),
     st.lists(st.integers(-900, 900), min_size=1, max_size=50),

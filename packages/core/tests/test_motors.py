@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.calibration import CalibrationStep, MotorCalibration, check_calibration, drive, load_calibration
@@ -21,6 +21,7 @@ ranges = st.tuples(st.integers(0, 4000), st.integers(1, 4095)).map(
 )
 
 
+@settings(deadline=None)
 @given(ranges, st.sampled_from(list(MotorNormMode)), st.booleans(), st.data())
 def test_ticks_survive_the_round_trip(
     calibration: MotorCalibration, mode: MotorNormMode, inverted: bool, data: st.DataObject

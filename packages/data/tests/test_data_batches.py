@@ -101,6 +101,7 @@ def test_position_beyond_the_end(made: Any) -> None:
         dataset.__getitems__([0, TOTAL])
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-9, 9), min_size=1, max_size=5),
     st.lists(st.tuples(st.integers(1, 8), st.floats(0, 0.99)), min_size=1, max_size=6),

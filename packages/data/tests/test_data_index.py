@@ -123,6 +123,7 @@ def test_every_position_of_datasets_in_a_row(lengths: list[int]) -> None:
             index.locate(position)
 
 
+@settings(deadline=None)
 @given(st.integers(0, 500), st.integers(1, 40))
 def test_shares_are_complete_disjoint_and_even(total: int, parts: int) -> None:
     shares = [share(total, part, parts) for part in range(parts)]

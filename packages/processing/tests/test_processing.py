@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import ProcessorError
@@ -39,6 +39,7 @@ STATS = {
 }
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(-100, 100, width=32), min_size=3, max_size=3),
     st.sampled_from(list(NormalizationMode)),

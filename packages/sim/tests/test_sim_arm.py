@@ -80,6 +80,7 @@ def test_unreachable_points_say_why(target: tuple[float, float, float]) -> None:
         inverse_kinematics(target)
 
 
+@settings(deadline=None)
 @given(joint_values)
 def test_ticks_and_joint_values_convert_back(joints: dict[str, float]) -> None:
     for name, value in joints.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import ConfigError
@@ -47,6 +47,7 @@ def test_every_register_can_be_read_by_name_and_address(model: str) -> None:
     assert servo.get("Present_Position") == servo.spec.resolution // 2
 
 
+@settings(deadline=None)
 @given(st.integers(-2047, 2047))
 def test_homing_offset_is_sign_magnitude_in_bit_11(offset: int) -> None:
     servo = SimFeetechServo(1)

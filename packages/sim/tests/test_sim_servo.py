@@ -106,6 +106,7 @@ def test_present_position_is_actual_minus_offset() -> None:
     assert servo.get("Present_Position") == 3500
 
 
+@settings(deadline=None)
 @given(st.integers(-10_000, 10_000), st.integers(-2047, 2047))
 def test_single_turn_readings_stay_in_range(actual: int, offset: int) -> None:
     servo = SimFeetechServo(1)
@@ -114,6 +115,7 @@ def test_single_turn_readings_stay_in_range(actual: int, offset: int) -> None:
     assert servo.get("Present_Position") == (actual - offset) % 4096
 
 
+@settings(deadline=None)
 @given(st.integers(-20_000, 20_000))
 def test_multi_turn_readings_count_on(actual: int) -> None:
     servo = SimFeetechServo(1, multi_turn=True)

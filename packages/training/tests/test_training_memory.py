@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
 
@@ -96,6 +96,7 @@ def test_memory_is_counted(golden: Path) -> None:
     assert len(memory) * pictures < memory.nbytes < len(memory) * (pictures + 200)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.lists(st.integers(-9, 9), min_size=1, max_size=5))
 def test_windows_stay_inside_their_episode(lengths: list[int], offsets: list[int]) -> None:
     """Every entry of a window is a frame of the same episode, and the mask tells exactly those moved there."""

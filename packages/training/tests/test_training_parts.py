@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
@@ -168,6 +168,7 @@ def _take(batches: RankBatches, count: int) -> list[list[int]]:
     return [next(stream) for _ in range(count)]
 
 
+@settings(deadline=None)
 @given(frames=st.integers(1, 60), batch=st.integers(1, 9), ranks=st.integers(1, 4), taken=st.integers(0, 25))
 def test_ranks_share_every_pass(frames: int, batch: int, ranks: int, taken: int) -> None:
     """Together all processes see every frame of a pass once, take equally many steps, and resume anywhere exactly."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ulna.core.errors import (
@@ -73,6 +73,7 @@ def test_a_mirrored_gripper_closes_at_zero(bus: FeetechMotorsBus) -> None:
         assert bus.read("Goal_Position", "gripper") == 0.0
 
 
+@settings(deadline=None)
 @given(st.integers(-32767, 32767))
 def test_signed_registers_round_trip(value: int) -> None:
     """Sign and magnitude are taken apart and put together again."""
