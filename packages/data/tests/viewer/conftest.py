@@ -27,6 +27,8 @@ PARTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_rol
 JOINTS = [f"{part}.pos" for part in PARTS]
 TASKS = ["Pick up the cube.", "Put the cube into the box.", "Close the drawer."]
 FPS = 30
+LONG_S = 120.0
+"""Longer than anything here takes on a busy machine."""
 
 
 def write_many(root: Path, episodes: int) -> list[int]:
@@ -106,11 +108,11 @@ class Served:
         self.server = make_server(OpenDataset("lab/set", root), "127.0.0.1", ready.set)
         self.thread = threading.Thread(target=self.server.run, kwargs={"sockets": [self.socket]})
         self.thread.start()
-        assert ready.wait(20)
+        assert ready.wait(LONG_S)
 
     def close(self) -> None:
         self.server.should_exit = True
-        self.thread.join(20)
+        self.thread.join(LONG_S)
         self.socket.close()
         assert not self.thread.is_alive()
 
@@ -118,7 +120,7 @@ class Served:
         self, path: str, method: str = "GET", body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
         """Send one request; underscores in the names of headers become dashes."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG_S)
         try:
             connection.request(method, path, body, {name.replace("_", "-"): value for name, value in headers.items()})
             answer = connection.getresponse()

@@ -28,6 +28,9 @@ SWITCHES = [
     "--disable-component-update",
     "--disable-sync",
 ]
+LONG_MS = 120_000
+"""Longer than anything here takes on a busy machine: a wait ends when what it waits for is there."""
+
 H264 = RGBEncoderConfig(vcodec="h264")
 CAMERA = "observation.images.cam"
 NUMBER_OF_CANVAS = """
@@ -60,7 +63,8 @@ Start = Callable[[Path], Any]
 def browser() -> Iterator[Any]:
     """One browser for all tests."""
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES)
+        sync_api.expect.set_options(timeout=LONG_MS)
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=SWITCHES, timeout=LONG_MS)
         yield started
         started.close()
 
@@ -70,7 +74,7 @@ class Page:
 
     def __init__(self, context: Any, url: str, anchor: str = "") -> None:
         self.page = context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(LONG_MS)
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -235,7 +239,7 @@ def test_playing_ends_at_the_last_frame(served: Start, show: Callable[..., Page]
         "Number(document.querySelector('.tile').dataset.frame)))"
         ".observe(document.querySelector('.tile'), { attributes: true, attributeFilter: ['data-frame'] }); }"
     )
-    page.page.select_option("#speed", "0.5")
+    page.page.select_option("#speed", "0.25")
     page.key(" ")
     page.until("() => document.querySelector('#play').classList.contains('playing')")
     page.until("() => !document.querySelector('#play').classList.contains('playing')")
@@ -438,7 +442,7 @@ def test_a_server_that_has_ended(served: Start, show: Callable[..., Page], film:
     page = show(server)
     page.at_frame(0, CAMERA)
     server.server.should_exit = True
-    server.thread.join(20)
+    server.thread.join(LONG_MS / 1e3)
     page.key("j")
     page.page.wait_for_selector("[role=alert]")
     assert "The server does not answer." in page.text("#notices")
