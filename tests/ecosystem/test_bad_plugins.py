@@ -142,7 +142,7 @@ def python(code: str, zoo: Path, given: object = None, **environ: str) -> str:
         capture_output=True,
         text=True,
         env=variables,
-        timeout=240,
+        timeout=540,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]

@@ -69,7 +69,7 @@ class Workshop:
         """
         return self.python.with_name(name)
 
-    def ask(self, *words: str, timeout_s: float = 240.0) -> Answer:
+    def ask(self, *words: str, timeout_s: float = 540.0) -> Answer:
         """Run `ulna` with some arguments and return what it said.
 
         Args:
@@ -81,7 +81,7 @@ class Workshop:
         """
         return self.start(self.program("ulna"), *words, timeout_s=timeout_s)
 
-    def start(self, program: Path, *words: str, timeout_s: float = 240.0) -> Answer:
+    def start(self, program: Path, *words: str, timeout_s: float = 540.0) -> Answer:
         """Run a program of the environment to its end.
 
         Args:
@@ -104,7 +104,7 @@ class Workshop:
         )
         return Answer(result.returncode, result.stdout, result.stderr)
 
-    def do(self, *words: str, timeout_s: float = 240.0) -> str:
+    def do(self, *words: str, timeout_s: float = 540.0) -> str:
         """Run `ulna` with some arguments and insist that it succeeds.
 
         Args:

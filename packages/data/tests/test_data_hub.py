@@ -294,6 +294,6 @@ def test_commands_in_a_process_of_their_own(hub: LocalHub, recorded: Path, monke
     program = "from ulna.data.commands import app; app()"
     for words, said in ((["push", str(recorded), REPO], REPO), (["pull", REPO], "snapshots")):
         command = [sys.executable, "-c", program, *words]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=540, check=False)
         assert done.returncode == 0, done.stderr
         assert said in done.stdout

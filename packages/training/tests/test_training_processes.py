@@ -52,7 +52,7 @@ def test_ctrl_c_reaches_reading_processes_too(tmp_path: Path, golden: Path, act:
                 if line.startswith("step 2/"):
                     os.killpg(process.pid, signal.SIGINT)
                     break
-            lines.append(process.communicate(timeout=120)[1])
+            lines.append(process.communicate(timeout=540)[1])
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
