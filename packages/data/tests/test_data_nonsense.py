@@ -15,6 +15,7 @@ import torch
 from ulna.core.errors import DatasetError, FeatureError
 from ulna.data import LeRobotDataset, RGBEncoderConfig, StreamingLeRobotDataset
 from ulna.data.index import episode_numbers, frame_offsets
+from ulna.data.timing import read_timings
 
 CAMERA = "observation.images.cam"
 ONE: dict[str, Any] = {"dtype": "float32", "shape": (1,), "names": None}
@@ -109,6 +110,48 @@ def test_frames_that_are_none(scene: Any, tmp_path: Path) -> None:
                 dataset.add_frame(frame)
         dataset.save_episode()
     scene().check(tmp_path / "set", [1])
+
+
+@pytest.mark.parametrize("value", [torch.zeros(6, dtype=torch.bfloat16), torch.zeros(6).to_sparse(), [[1], [1, 2]]])
+def test_values_that_are_no_arrays(scene: Any, tmp_path: Path, value: Any) -> None:
+    with scene().create(tmp_path / "set") as dataset:
+        with pytest.raises(FeatureError, match=r"'action': a (Tensor|list) that numpy cannot hold"):
+            dataset.add_frame({**scene().frame(0, 0), "action": value})
+        with pytest.raises(FeatureError, match="unknown 5"):
+            dataset.add_frame({**scene().frame(0, 0), 5: value})
+        scene().add(dataset, 0, 2)
+    scene().check(tmp_path / "set", [2])
+
+
+@pytest.mark.parametrize("kind", [np.float32, torch.tensor, lambda seconds: np.array([seconds], np.float64), int])
+def test_times_of_every_kind(scene: Any, tmp_path: Path, kind: Callable[[float], Any]) -> None:
+    """They once failed only when the episode was stored, after the robot had moved."""
+    with scene().create(tmp_path / "set") as dataset:
+        for frame in range(2):
+            dataset.add_frame(scene().frame(0, frame), kind(frame * 2.0))
+        wrongs: list[Any] = ["a", [], np.zeros(2), math.nan, math.inf, object]
+        for wrong in wrongs:
+            with pytest.raises(FeatureError, match="time of a frame"):
+                dataset.add_frame(scene().frame(0, 2), wrong)
+        dataset.save_episode()
+    scene().check(tmp_path / "set", [2])
+    assert read_timings(tmp_path / "set")[0].measured_fps == 0.5
+
+
+@pytest.mark.parametrize("name", [".", "..", "a\0b"])
+@pytest.mark.parametrize("dtype", ["float32", "video"])
+def test_names_that_no_folder_can_have(tmp_path: Path, name: str, dtype: str) -> None:
+    """A camera called `..` once wrote its videos outside their folder."""
+    with pytest.raises(FeatureError, match="no folder can be called so"):
+        LeRobotDataset.create("lab/scene", 30, {name: {**ONE, "dtype": dtype, "shape": (8, 8, 3)}}, tmp_path / "set")
+    assert not (tmp_path / "set").exists()
+
+
+@pytest.mark.parametrize("more", [{"names": np.array(["a"])}, {"gain": np.float32(2)}, {"of": object()}])
+def test_declarations_that_json_cannot_hold(tmp_path: Path, more: dict[str, Any]) -> None:
+    with pytest.raises(FeatureError, match=r"'a' is declared with values that info\.json cannot hold"):
+        LeRobotDataset.create("lab/scene", 30, {"a": {**ONE, **more}}, tmp_path / "set")
+    assert not (tmp_path / "set").exists()
 
 
 @pytest.mark.parametrize("make", [lambda root: StreamingLeRobotDataset("lab/scene", root, buffer_size=None)])  # type: ignore[arg-type]

@@ -150,6 +150,8 @@ def parse_features(features: Mapping[str, Mapping[str, Any]], *, add_defaults: b
 def _parse(name: str, declared: Mapping[str, Any]) -> Feature:
     if "/" in name or not name:
         raise FeatureError(f"Feature name {name!r} is not allowed: it must not be empty or contain '/'.")
+    if name in {".", ".."} or "\0" in name:
+        raise FeatureError(f"Feature name {name!r} is not allowed: no folder can be called so.")
     missing = [key for key in ("dtype", "shape") if key not in declared]
     if missing:
         raise FeatureError(f"Feature {name!r} lacks {' and '.join(missing)}; declared was {dict(declared)!r}.")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,7 +16,7 @@ from ulna.data.depth import DepthUnit, depth_codecs, unit_of
 from ulna.data.features import DEFAULT_FEATURES, Feature
 from ulna.data.language import check_language
 
-__all__ = ["CheckedFrame", "FrameChecker", "to_depth", "to_picture"]
+__all__ = ["CheckedFrame", "FrameChecker", "to_depth", "to_picture", "to_seconds"]
 
 Picture = npt.NDArray[np.uint8]
 
@@ -119,14 +120,14 @@ class FrameChecker:
         if len(frame) == len(self._features) + 1 and "task" in frame and all(n in frame for n in self._features):
             return
         missing = [n for n in (*self._needed, "task") if n not in frame]
-        unknown = [n for n in frame if n not in self._accepted and not n.endswith("_is_pad")]
+        unknown = [n for n in frame if n not in self._accepted and not str(n).endswith("_is_pad")]
         if not missing and not unknown:
             return
         parts = []
         if missing:
             parts.append("missing " + ", ".join(map(repr, missing)))
         if unknown:
-            near = {n: nearest(n, [*self._features, "task"]) for n in unknown}
+            near = {n: nearest(str(n), [*self._features, "task"]) for n in unknown}
             parts.append(
                 "unknown " + ", ".join(f"{n!r}" + (f" (nearest: {m!r})" if m else "") for n, m in near.items())
             )
@@ -136,10 +137,32 @@ class FrameChecker:
         )
 
 
-def _array(value: Any) -> npt.NDArray[Any]:
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
-    return np.asarray(value)
+def to_seconds(value: Any) -> float:
+    """Return the time of a frame as a plain number, which JSON and the journal can hold.
+
+    Args:
+        value: A number, or an array or tensor of one.
+
+    Raises:
+        FeatureError: It is none, or not finite.
+    """
+    try:
+        seconds = float(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise FeatureError(f"The time of a frame must be a number of seconds, got {value!r:.200}.") from error
+    if not math.isfinite(seconds):
+        raise FeatureError(f"The time of a frame must be a finite number of seconds, got {seconds}.")
+    return seconds
+
+
+def _array(feature: Feature, value: Any) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(value.detach().cpu().numpy() if hasattr(value, "detach") else value)
+    except (TypeError, ValueError, RuntimeError) as error:  # bfloat16, sparse or meta tensors; lists of odd lengths
+        raise FeatureError(
+            f"{feature.name!r}: a {type(value).__name__} that numpy cannot hold: {error}",
+            hint="Convert it yourself, for example with tensor.float() or numpy.asarray(value, dtype='float32').",
+        ) from error
 
 
 def _text(feature: Feature, value: Any) -> str:
@@ -152,7 +175,7 @@ def _text(feature: Feature, value: Any) -> str:
 
 def _numbers(feature: Feature, value: Any) -> npt.NDArray[Any]:
     """Return a copy with the declared dtype and shape, or refuse."""
-    given, wanted = _array(value), np.dtype(feature.dtype)
+    given, wanted = _array(feature, value), np.dtype(feature.dtype)
     if given.shape != feature.shape and not (given.size == 1 and feature.shape in {(1,), ()} and given.ndim <= 1):
         raise FeatureError(
             f"{feature.name!r}: expected shape {feature.shape}, got {given.shape}.",
@@ -203,7 +226,7 @@ def to_picture(feature: Feature, value: Any) -> Picture:
     Raises:
         FeatureError: Another shape or dtype, or floats outside [0, 1] or not finite.
     """
-    given = _array(value)
+    given = _array(feature, value)
     height, width, channels = feature.hwc
     hwc, chw = (height, width, channels), (channels, height, width)
     if given.shape not in {hwc, chw}:
@@ -237,7 +260,7 @@ def to_depth(feature: Feature, value: Any, unit: DepthUnit | None) -> npt.NDArra
         FeatureError: Another shape or dtype, a distance that is not finite, negative or too far, or not the unit of the
             maps before.
     """
-    given, (height, width, _) = _array(value), feature.hwc
+    given, (height, width, _) = _array(feature, value), feature.hwc
     if given.shape not in {(height, width), (height, width, 1), (1, height, width)}:
         raise FeatureError(
             f"Depth camera {feature.name!r}: expected shape {(height, width, 1)} or {(1, height, width)}, "

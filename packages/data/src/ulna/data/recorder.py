@@ -16,7 +16,7 @@ from ulna.core.errors import DatasetError
 from ulna.data.depth_recording import CameraWorker, begin_camera, recorded_depth_config, try_cameras, with_depth_unit
 from ulna.data.episode_store import EpisodeStore
 from ulna.data.features import Feature
-from ulna.data.frames import FrameChecker
+from ulna.data.frames import FrameChecker, to_seconds
 from ulna.data.interrupts import uninterrupted
 from ulna.data.metadata import LeRobotDatasetMetadata
 from ulna.data.open_episode import EndedEpisode, OpenEpisode
@@ -156,6 +156,7 @@ class Recorder:
         """
         self._check()
         checked = self._checker.check(frame)
+        time_s = None if time_s is None else to_seconds(time_s)
         episode = self._current or self._begin("arrival" if time_s is None else "caller")
         for worker in episode.workers.values():
             worker.check()

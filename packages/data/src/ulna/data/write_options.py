@@ -6,6 +6,7 @@ Those are accepted, so that programs run, and one warning explains what happens 
 
 from __future__ import annotations
 
+import json
 import warnings
 from typing import Any, Final, TypedDict
 
@@ -101,9 +102,17 @@ def refuse_unrecordable(info: DatasetInfo) -> None:
         info: Of the dataset to record.
 
     Raises:
-        FeatureError: A camera has another number of channels than its kind needs, or a language column another name.
+        FeatureError: A camera has another number of channels than its kind needs, a language column another name, or
+            something is declared that JSON cannot hold.
     """
     for name, feature in info.features.items():
+        try:
+            json.dumps(feature.to_json())
+        except (TypeError, ValueError) as error:
+            raise FeatureError(
+                f"Feature {name!r} is declared with values that info.json cannot hold: {error}.",
+                hint="Use plain numbers, texts, lists and dictionaries: array.tolist(), array.item().",
+            ) from error
         if feature.dtype == "language" and name not in LANGUAGE_COLUMNS:
             raise FeatureError(f"Feature {name!r}: language columns are called {' and '.join(LANGUAGE_COLUMNS)}.")
         if not feature.is_camera:
