@@ -226,6 +226,32 @@ def test_decoders_are_bounded_by_bytes(tmp_path: Path) -> None:
     small.close()
 
 
+def test_the_decoder_that_was_used_longest_ago_is_closed(tmp_path: Path) -> None:
+    """Used, not opened: a file that is read again and again stays open whatever comes between."""
+    paths = [tmp_path / f"{n}.mp4" for n in range(3)]
+    for path in paths:
+        _video(path, [0])
+    pool = DecoderPool(2)
+    for n, opened in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4), (2, 5)):
+        pool.read(paths[n], [0.0], 1e-4)
+        assert (len(pool), pool.opened) == (min(opened, 2), opened)
+    pool.close()
+
+
+def test_a_file_that_was_replaced_is_opened_again(tmp_path: Path) -> None:
+    """Finalizing and editing put other videos under names that are open."""
+    for level in (1, 3):
+        _video(tmp_path / f"{level}.mp4", [0], level)
+    path, pool = tmp_path / "video.mp4", DecoderPool(2)
+    levels = []
+    for level in (1, 3):
+        (tmp_path / f"{level}.mp4").replace(path)
+        levels.append(float(pool.read(path, [0.0], 1e-4).mean()))
+    assert levels == pytest.approx([35, 65], abs=4)
+    assert (len(pool), pool.opened) == (1, 2)
+    pool.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts open files in /proc")
 def test_thousands_of_files_in_a_process_that_may_open_few(tmp_path: Path) -> None:
     """2,000 videos, 64 open files allowed: handles and memory stay flat, and every frame is right."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,12 @@ import pytest
 from ulna.core.errors import DatasetError
 from ulna.data import LeRobotDataset
 from ulna.data.episode_store import write_row_groups
+from ulna.data.layout import FileId
+from ulna.data.sketch_files import read_sketch_file
+from ulna.data.timing import RECORDING_LOG, append_log, read_log
 from ulna.data.workspace import Workspace
 
+CAMERA = "observation.images.cam"
 EACH_ITS_OWN = {"data_files_size_in_mb": 1e-4, "video_files_size_in_mb": 1e-4}
 
 
@@ -53,3 +58,33 @@ def test_a_joined_table_that_lacks_rows_is_not_swapped_in(
     made.check(root, [2, 3, 1])
     LeRobotDataset.resume("lab/scene", root).finalize()
     made.check(root, [2, 3, 1])
+
+
+def test_sketches_of_pictures_outlive_joining(scene: Any, tmp_path: Path) -> None:
+    """Those of numbers could be made again from the rows; pictures would have to be decoded."""
+    dataset = scene("image").record(tmp_path / "set", [2, 3, 1])
+    kept = read_sketch_file(tmp_path / "set", FileId(0, 0))
+    assert [(episode, kept[episode][CAMERA].count) for episode in sorted(kept)] == [
+        (episode, frames * 48 * 64) for episode, frames in enumerate([2, 3, 1])
+    ]
+    assert dataset.meta.stats is not None
+    assert dataset.meta.stats[CAMERA].keys() >= {"q01", "q50", "q99"}
+
+
+def test_a_line_that_cannot_be_flushed_leaves_the_log_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meta").mkdir()
+    append_log(tmp_path, {"episode_index": 0, "frames": 3})
+    before = (tmp_path / RECORDING_LOG).read_bytes()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            append_log(tmp_path, {"episode_index": 1, "frames": 4})
+    assert (tmp_path / RECORDING_LOG).read_bytes() == before
+    append_log(tmp_path, {"episode_index": 1, "frames": 5})
+    assert read_log(tmp_path)[1]["frames"] == 5
