@@ -13,7 +13,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 
@@ -41,7 +41,7 @@ class Disk:
         self.kinds: dict[int, bool] = {}
         self.states: list[tuple[int, dict[str, bytes | None]]] = []
         self.stored = 0
-        self.held: list[BinaryIO] = []
+        self.held: dict[int, int] = {}
 
     def settle(self) -> None:
         """Everything that is there now is on disk."""
@@ -49,19 +49,18 @@ class Disk:
             self._keep(path)
 
     def _keep(self, path: Path) -> None:
-        found = path.stat()
-        self.kinds[found.st_ino] = stat.S_ISDIR(found.st_mode)
-        if path.is_dir():
-            self.entries[found.st_ino] = {p.name: self._known(p) for p in path.iterdir()}
+        number = self._known(path)
+        if self.kinds[number]:
+            self.entries[number] = {p.name: self._known(p) for p in path.iterdir()}
         else:
-            if found.st_ino not in self.contents:
-                self.held.append(path.open("rb"))  # as long as it is open its number is given to no other file
-            self.contents[found.st_ino] = path.read_bytes()
+            self.contents[number] = path.read_bytes()
 
     def _known(self, path: Path) -> int:
-        found = path.lstat()
-        self.kinds[found.st_ino] = stat.S_ISDIR(found.st_mode)
-        return found.st_ino
+        number = path.stat().st_ino
+        if number not in self.held:
+            self.held[number] = os.open(path, os.O_RDONLY)  # as long as it is open its number is given to no other
+            self.kinds[number] = path.is_dir()
+        return number
 
     def flushed(self, descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
@@ -121,8 +120,8 @@ def watched(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         for name in ("replace", "rename", "unlink", "link", "rmdir"):
             patch.setattr(os, name, followed(getattr(os, name), lambda *_: disk.fail()))
         yield
-    for file in disk.held:
-        file.close()
+    for descriptor in disk.held.values():
+        os.close(descriptor)
 
 
 @pytest.mark.slow
