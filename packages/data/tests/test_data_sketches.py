@@ -468,8 +468,7 @@ def test_whole_statistics_of_recorded_datasets(case: str) -> None:
     numbers = [name for name, feature in meta.parsed_features.items() if feature.is_numeric]
     paths = dict.fromkeys(meta.get_data_file_path(e) for e in range(meta.total_episodes))
     for name in numbers:
-        columns = [pq.read_table(path)[name].to_pylist() for path in paths]
-        rows = np.array([value for column in columns for value in column], np.float64)
+        rows = np.array([value for path in paths for value in pq.read_table(path)[name].to_pylist()], np.float64)
         rows = rows.reshape(-1, rows.shape[-1] if rows.ndim > 1 else 1)
         np.testing.assert_array_equal(found[name]["min"], rows.min(axis=0))
         np.testing.assert_allclose(found[name]["mean"], rows.mean(axis=0), rtol=1e-9, atol=1e-9)
@@ -483,9 +482,8 @@ def test_whole_statistics_of_recorded_datasets(case: str) -> None:
 
 def test_exact_order_statistics_equal_numpy() -> None:
     values = np.sort(np.random.default_rng(0).normal(size=(3, 17)).astype(np.float32), axis=1)
-    np.testing.assert_array_equal(
-        order_quantiles(values, LEVELS), np.quantile(values.astype(np.float64), LEVELS, axis=1)
-    )
+    wanted = np.quantile(values.astype(np.float64), LEVELS, axis=1)
+    np.testing.assert_array_equal(order_quantiles(values, LEVELS), wanted)
 
 
 def test_one_row_of_weights_stands_for_all_channels() -> None:
