@@ -18,7 +18,7 @@ import ulna.data.video_backends as backends
 from ulna.core.errors import DatasetError, DatasetFormatError, FrameTimestampError
 from ulna.data import LeRobotDataset
 from ulna.data.video_backends import backend_or_fallback, choose_backend, torchcodec_problem
-from ulna.data.video_decoding import DecoderPool, decoder_pool, pool_limits
+from ulna.data.video_decoding import DecoderPool, VideoDecoder, decoder_pool, pool_limits
 
 CAMERA = "observation.images.cam"
 LENGTHS = [5, 1, 7]
@@ -235,6 +235,31 @@ def test_the_decoder_that_was_used_longest_ago_is_closed(tmp_path: Path) -> None
     for n, opened in ((0, 1), (1, 2), (0, 2), (2, 3), (0, 3), (1, 4), (2, 5)):
         pool.read(paths[n], [0.0], 1e-4)
         assert (len(pool), pool.opened) == (min(opened, 2), opened)
+    pool.close()
+
+
+def test_a_decoder_is_used_by_one_thread_at_a_time_and_never_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread may close it between finding it and using it; then the file is opened again."""
+    path, pool = tmp_path / "video.mp4", DecoderPool(2)
+    _video(path, [0, 1], 2)
+    read, get, locked = VideoDecoder.read, DecoderPool._get, []
+
+    def watched(self: VideoDecoder, *args: Any, **kwargs: Any) -> Any:
+        locked.append(self.lock.locked())
+        return read(self, *args, **kwargs)
+
+    def closed_by_another(self: DecoderPool, key: Any) -> Any:
+        decoder = get(self, key)
+        if self.opened == 1:
+            self.forget(path)
+        return decoder
+
+    monkeypatch.setattr(VideoDecoder, "read", watched)
+    monkeypatch.setattr(DecoderPool, "_get", closed_by_another)
+    assert float(pool.read(path, [0.0], 1e-4).mean()) == pytest.approx(50, abs=4)
+    assert (locked, pool.opened, len(pool)) == ([True], 2, 1)
     pool.close()
 
 
