@@ -14,6 +14,7 @@ import pytest
 
 from ulna.data import (
     LeRobotDataset,
+    LeRobotDatasetMetadata,
     RGBEncoderConfig,
     delete_episodes,
     merge_datasets,
@@ -21,7 +22,7 @@ from ulna.data import (
 from ulna.data.arrow_schema import column_array
 from ulna.data.checks.validation import validate
 from ulna.data.editing import DatasetBuilder, NewEpisode, VideoPiece
-from ulna.data.editing.video_cutting import encode_cut
+from ulna.data.editing.video_cutting import can_copy, encode_cut
 from ulna.data.features import parse_features
 from ulna.data.info import DatasetInfo
 from ulna.data.video_decoding import decoder_pool
@@ -58,17 +59,43 @@ def test_cutting_shared_videos(scene: Any, tmp_path: Path, codec: str) -> None:
     assert sound(root)
 
 
-def test_videos_that_cannot_be_cut_are_encoded_again(tmp_path: Path) -> None:
-    """A file that was encoded again has key frames at every tenth frame, and episodes that begin between them."""
-    root = copy("edit_reencode", tmp_path / "set")
-    before = LeRobotDataset("a/b", root, [1, 2], return_uint8=True)
-    frames_before = [before.numpy_item(i) for i in range(len(before))]
-    edited = delete_episodes(root, [0], tmp_path / "out")
-    after = LeRobotDataset("a/b", edited.root, return_uint8=True)
-    for i, item in enumerate(frames_before):
-        for camera in after.meta.camera_keys:
-            difference = np.abs(after.numpy_item(i)[camera].astype(float) - item[camera].astype(float))
-            assert difference.mean() / 255 < 0.04
+def with_one_key_frame(made: Any, root: Path, lengths: list[int]) -> None:
+    """A dataset whose episodes lie in one video that has a key frame at its very beginning only."""
+    path, fps = root.with_name("source.mp4"), 30
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=fps, options={"g": "999", "crf": "10", "bf": "0"})
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for episode, length in enumerate(lengths):
+            for frame in range(length):
+                picture = av.VideoFrame.from_ndarray(made.picture(episode, frame), format="rgb24")
+                container.mux(stream.encode(picture))
+        container.mux(stream.encode())
+    features, start = parse_features(made.features(), add_defaults=True), 0
+    with DatasetBuilder(root, DatasetInfo(fps, features)) as builder:
+        for episode, length in enumerate(lengths):
+            rows = np.full((length, 6), episode, np.float32)
+            columns = {name: column_array(features[name], rows) for name in ("observation.state", "action")}
+            piece = VideoPiece(path, start / fps, length)
+            builder.add(NewEpisode(pa.table(columns), ["task"] * length, {CAMERA: piece}))
+            start += length
+        builder.finish()
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_videos_that_cannot_be_cut_are_encoded_again(scene: Any, tmp_path: Path, gone: int) -> None:
+    """Episodes that begin between key frames need frames before them, and cannot be taken out as packets."""
+    made, root, lengths = scene("video"), tmp_path / "set", [5, 4, 6]
+    with_one_key_frame(made, root, lengths)
+    source = LeRobotDatasetMetadata("a/b", root)
+    pieces = [
+        VideoPiece(source.get_video_file_path(e, CAMERA), source.episodes[f"videos/{CAMERA}/from_timestamp"][e], n)
+        for e, n in enumerate(lengths)
+    ]
+    assert [can_copy(piece, 30) for piece in pieces] == [True, False, False]
+    edited = delete_episodes(root, [gone], tmp_path / "out")
+    dataset = LeRobotDataset("a/b", edited.root, return_uint8=True)
+    expected = [64 * e + f for e, n in enumerate(lengths) if e != gone for f in range(n)]
+    assert [made.number(dataset.numpy_item(i)[CAMERA]) for i in range(len(dataset))] == expected
     assert sound(edited.root)
 
 
