@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +28,6 @@ from ulna.data.video_decoding import decoder_pool
 
 GOLDEN = Path(__file__).parent / "golden"
 CAMERA = "observation.images.cam"
-
-
-def copy(case: str, root: Path) -> Path:
-    shutil.copytree(GOLDEN / case / "dataset", root)
-    return root
 
 
 def sound(root: Path) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ulna.core.errors import DatasetError
-from ulna.data import LeRobotDataset
+from ulna.data import LeRobotDataset, delete_episodes
 from ulna.data.episode_store import write_row_groups
 from ulna.data.layout import FileId
 from ulna.data.sketch_files import read_sketch_file
@@ -88,3 +88,28 @@ def test_a_line_that_cannot_be_flushed_leaves_the_log_as_it_was(
     assert (tmp_path / RECORDING_LOG).read_bytes() == before
     append_log(tmp_path, {"episode_index": 1, "frames": 5})
     assert read_log(tmp_path)[1]["frames"] == 5
+
+
+def test_an_edited_dataset_is_on_disk_before_it_gets_its_name(
+    scene: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and folder of it, videos that are only linked included; and then the folder that holds it."""
+    scene("video").record(tmp_path / "set", [2, 3, 1])
+    flushed: set[int] = set()
+    fsync, rename, before = os.fsync, Path.rename, set[int]()
+
+    def noted(descriptor: int) -> None:
+        flushed.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def renamed(self: Path, target: Path) -> Path:
+        if target == tmp_path / "out/edited":
+            before.update(flushed)
+            flushed.clear()
+        return rename(self, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "rename", renamed)
+    root = delete_episodes(tmp_path / "set", [1], tmp_path / "out/edited").root
+    assert [path for path in (root, *root.rglob("*")) if path.stat().st_ino not in before] == []
+    assert root.parent.stat().st_ino in flushed
