@@ -144,6 +144,16 @@ def test_unfinished_data_is_refused(hub: LocalHub, recorded: Path, scene: Any) -
     assert hub.requests.total() == 0
 
 
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_dataset_without_some_of_its_files_is_refused(hub: LocalHub, scene: Any, tmp_path: Path, lost: int) -> None:
+    """Also where it is the last episode, which opening leaves out."""
+    scene().record(tmp_path / "set", [2, 3, 1], data_files_size_in_mb=1e-4)
+    (tmp_path / f"set/data/chunk-000/file-{lost:03d}.parquet").unlink()
+    with pytest.raises(DatasetNotFinishedError, match=rf"episodes \[{lost}\] are not whole"):
+        push_dataset(tmp_path / "set", REPO)
+    assert hub.requests.total() == 0
+
+
 def test_marks_and_hidden_files_stay_here(hub: LocalHub, recorded: Path) -> None:
     for name in ("meta/ulna_marks.json", ".cache/x", "images/a/b.png", ".DS_Store"):
         (recorded / name).parent.mkdir(parents=True, exist_ok=True)
