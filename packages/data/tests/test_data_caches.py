@@ -170,6 +170,26 @@ def test_old_disk_caches_make_room(made: Any, tmp_path: Path, monkeypatch: pytes
     assert Path(kept.frame_cache._file.address).exists()
 
 
+@pytest.mark.parametrize("kind", ["ram", "disk"])
+def test_cameras_of_other_sizes_do_not_overlap(kind: Any) -> None:
+    """Every picture has its place, whichever of them is stored last."""
+    cameras = {
+        "small": CameraFrames((3, 2, 2)),
+        "large": CameraFrames((3, 8, 8)),
+        "depth": CameraFrames((1, 4, 4), "uint16"),
+        "tiny": CameraFrames((1, 1, 1)),
+    }
+    cache = FrameCache(kind, cameras, 5, identity="of other sizes")
+    places = [(key, position) for position in (4, 0, 2, 3, 1) for key in cameras]
+    for number, (key, position) in enumerate(places):
+        cache.store(key, position, np.full(cameras[key].shape, number + 1, cameras[key].dtype))
+    assert cache.count() == len(places)
+    for number, (key, position) in enumerate(places):
+        picture = cache.fetch(key, position)
+        assert picture is not None
+        assert (picture == number + 1).all()
+
+
 @pytest.mark.parametrize("room", [0, 1, 1000, FRAME - 1, FRAME])
 def test_full_disk_stops_filling(made: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any, room: int) -> None:
     """When nothing can be written any more, reading goes on and one warning says so; half a picture is none."""
